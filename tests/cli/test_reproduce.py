@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pna.cli import app
+from pna.paper.experiment import QUICK_COUNTS
 from pna.paper.registry import EXPERIMENTS
 from tests.paper.little import make_little
 from tests.paper.test_real_world import made, narrow
@@ -59,6 +60,21 @@ def test_trains_and_shows_then_trains_again_and_compares(tmp_path, monkeypatch):
 
 def interrupt(*_):
     raise KeyboardInterrupt
+
+
+def test_fresh_graphs_choose_then_test_and_say_what_is_missing(tmp_path, monkeypatch):
+    for split in QUICK_COUNTS:  # so many that some graphs are not connected
+        monkeypatch.setitem(QUICK_COUNTS, split, 16)
+    options = ("--quick", "--workers", 1, "--device", "cpu", "--members", 1)
+    early = run("fresh-test", "--models", "gcn", *options)
+    assert early.exit_code == 1
+    assert "run pna reproduce fresh-choice first, with the same options" in early.output
+    done = run("fresh", "--models", "gcn", *options)
+    assert done.exit_code == 0, done.output
+    facts = tmp_path / "quick" / "fresh-test" / "paper-chosen" / "facts.json"
+    assert list(json.loads(facts.read_text())["populations"]) == ["gcn"]
+    again = run("fresh-test", "--again", *options)
+    assert again.exit_code == 0 and "identical" in again.output, again.output
 
 
 @pytest.mark.slow

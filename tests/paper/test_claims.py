@@ -1,28 +1,37 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from pna.data.multitask.labels import SIX
 from pna.paper.claims import (
     FAILS,
     HOLDS,
     NOT_RUN,
     OPEN,
+    Decide,
+    Verdict,
     best,
     best_everywhere,
     difference,
+    everywhere,
     gains_most,
     least_among,
     less,
     measured_as,
+    none_gains,
     on_average,
     on_task,
     order_kept,
     rises_with,
     steadier,
 )
+from pna.paper.models import LABELS
 from pna.paper.scores import Estimate, Member, ScoredPopulation, Scores
+from pna.paper.synthetic import SINGLE_TASK
+from pna.paper.thresholds import within
 
 
 def population(*errors: tuple[float, float]) -> ScoredPopulation:
@@ -187,6 +196,84 @@ def test_errors_that_rise_with_a_number(order: tuple[int, ...], outcome: str) ->
     assert verdict.outcome == outcome
     assert f"from the most error to the least: place {order.index(5)}, " in verdict.because
     assert rises_with("gin", places)(found).outcome == NOT_RUN
+
+
+def test_no_row_gains_from_another_group() -> None:
+    """More features may help, hurt or do neither; the first decides the claim."""
+    found = scores(
+        gat=around(-3, -3), gat_20=around(-3.5, -3.5), gcn=around(-3, -3), gcn_20=around(-2, -2),
+        gin=around(-3, -3, 0.5), gin_20=around(-3.1, -3.1, 0.5),
+    )  # fmt: skip
+
+    def verdict(*rows: str) -> Verdict:
+        return none_gains(rows, ("", "20"), on_average())(found)
+
+    assert verdict("gcn").outcome == HOLDS
+    assert verdict("gcn", "gin").outcome == OPEN
+    assert verdict("gcn", "gin", "gat").outcome == FAILS
+    assert verdict("gat").because == "gains: gat +0.50 ± 0.02"
+    assert verdict("sage").outcome == NOT_RUN
+
+
+def test_several_tests_in_one_claim() -> None:
+    found = scores(pna=around(-3, -3), gin=around(-2, -2), gat=around(-4, -4))
+
+    def ahead(other: str) -> Decide:
+        return less("pna", other, on_average())
+
+    tests = {"this": ahead("gin"), "that": ahead("gat"), "the other": ahead("pna")}
+    verdict = everywhere(tests, ("so", "open", "not"))(found)
+    assert verdict.outcome == NOT_RUN  # nobody is compared with itself
+    del tests["the other"]
+    verdict = everywhere(tests, ("so", "open", "not"))(found)
+    assert (verdict.outcome, verdict.because) == (FAILS, "so on this; not on that")
+
+
+def test_tasks_are_learned_together_by_models_that_count_or_do_not() -> None:
+    """The models with neither scalers nor the sum gain 0.5, the others 0.1: the claim holds. Of the
+    models without scalers MPNN (sum) and GIN gain as little as PNA."""
+    few = {"pna": 0.1, "mpnn-sum": 0.1, "gin": 0.1}
+    populations = {}
+    for name in LABELS:
+        gain = few.get(name, 0.5)
+        populations |= {name: around(-3, -3), f"{name} alone": around(-3 + gain, -3 + gain)}
+    errors = {
+        name: ScoredPopulation(held.members, {"test": held.errors["test"][:, [0] * len(SIX)]})
+        for name, held in populations.items()
+    }
+    found = Scores(SIX, ("test",), errors, {"test": np.full(len(SIX), 0.1)})
+    without, neither, by_task = (c.decide(found) for c in SINGLE_TASK.claims)
+    assert (without.outcome, neither.outcome, by_task.outcome) == (OPEN, HOLDS, HOLDS)
+    assert by_task.because == f"so on {', '.join(SIX)}"
+    assert (neither.comparisons, by_task.comparisons) == (4 * 3, 6 * 4 * 3)
+
+
+@pytest.mark.parametrize(
+    ("claim", "count"),
+    [
+        (best("a", ["b", "c", "d"], on_average()), 3),
+        (best_everywhere("a", ["b", "c"], {"a": on_task("a"), "b": on_task("b")}), 4),
+        (least_among(["a", "b"], ["c", "d"], on_average()), 4),
+        (steadier("a", ["b", "c"], on_average()), 2),
+        (order_kept(("a", "b"), ("", "x"), on_average()), 2),
+        (within("a", {"a": (-1.0, on_task("a")), "b": (-1.0, on_task("b"))}), 2),
+    ],
+)
+def test_comparisons_are_counted(claim: Decide, count: int) -> None:
+    named = {name: around(-3 + k, -3 + k) for k, name in enumerate("abcd")}
+    found = scores(**named, a_x=around(-3, -3), b_x=around(-2, -2))
+    assert claim(found).comparisons == count
+
+
+def test_a_higher_level_decides_less() -> None:
+    found = scores(pna=around(-3, -3, 0.1), gin=around(-2.7, -2.7, 0.1))
+    claim = less("pna", "gin", on_average())
+    assert claim(found).outcome == HOLDS
+    assert claim(replace(found, level=0.999)).outcome == OPEN
+    one, other = ([error + d * 0.1 for d in (-2, -1, 0, 1, 2)] for error in (-3.0, -2.7))
+    gap = difference(Estimate.of(one, 0.999), Estimate.of(other, 0.999))
+    expected = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.999)
+    assert gap.mean + gap.half == pytest.approx(expected.high)
 
 
 def test_what_overflows_is_behind() -> None:

@@ -121,3 +121,44 @@ def test_the_baseline_is_a_row_of_its_own(tmp_path) -> None:
     path = tmp_path / "scores.csv"
     scores().save(path)
     assert path.read_text().count(BASELINE) == 2
+
+
+def test_selected_members_are_resampled_and_selected_again() -> None:
+    """Against a bootstrap written as a loop, with other random numbers."""
+    values = [-3.0, -2.0, -2.9, -2.5, -2.8, -1.0]  # in the order of validation
+    random = np.random.default_rng(7)
+    means = []
+    for _ in range(20_000):
+        resample = sorted(random.integers(6, size=6).tolist())
+        means.append(np.mean([values[rank] for rank in resample[:2]]))
+    expected = np.std(means) * math.sqrt(6 / 5)
+    found = Estimate.of_selected(np.array(values), top=2)
+    assert found.mean == -2.5 and found.values == (-3.0, -2.0)
+    assert found.error == pytest.approx(expected, rel=0.03)
+    assert found.half == pytest.approx(stats.t.ppf(0.975, 5) * found.error)
+
+
+def test_without_a_selection_the_bootstrap_is_the_usual_interval() -> None:
+    values = [0.5, 0.1, 0.7, 0.2]
+    selected, usual = Estimate.of_selected(np.array(values), top=4), Estimate.of(values)
+    assert selected.half == pytest.approx(usual.half)
+    assert usual.half == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(values))
+
+
+def test_scores_are_resampled_where_members_are_selected() -> None:
+    usual = scores()
+    found = replace(usual, resampled=True)
+    # in the order of validation: means of logs −2, −3 and −2
+    expected = Estimate.of_selected(np.array([-2.0, -3.0, -2.0]), top=1)
+    assert found.average("both", "test", top=1).half == pytest.approx(expected.half)
+    assert math.isnan(usual.average("both", "test", top=1).half)
+    for top in (3, 5, None):  # all of them
+        one, other = (s.average("both", "test", top).half for s in (found, usual))
+        assert one == pytest.approx(other)
+
+
+def test_a_task_is_compared_with_predicting_its_mean() -> None:
+    found = scores()
+    errors = found.of_task("both", "b", "test", top=None).values
+    ratios = found.of_task("both", "b", "test", top=None, ratio=True).values
+    assert ratios == pytest.approx([error + 1 for error in errors])  # the baseline is 0.1

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pna.paper.claims import NOT_RUN
+from pna.paper.claims import HOLDS, NOT_RUN
 from pna.paper.experiment import Variant
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
@@ -13,7 +13,7 @@ from pna.paper.results import FACTS
 from pna.paper.scores import ScoredPopulation
 from pna.report.drawings import drawings
 from pna.report.read import ExperimentResult
-from pna.report.results import about, claims, tables
+from pna.report.results import about, claims, tables, verdicts
 from tests.report.made import Errors, make, steadily
 
 
@@ -23,7 +23,7 @@ def test_the_table_stands_beside_the_paper(tmp_path: Path) -> None:
     assert errors.heads[-1] == "spectral radius"
     pna = errors.rows[:4]
     assert [row[:2] for row in pna] == [
-        ("PNA", "best 5"), ("", "all 7"), ("", "paper"), ("", "difference")
+        ("PNA", "best 5 of 7"), ("", "all 7"), ("", "paper"), ("", "difference")
     ]  # fmt: skip
     # The average of tasks 0.1 apart is 0.25 above the first; of five members 0.01 apart, 0.02;
     # its interval is 2.776 · 0.0158 / √5.
@@ -187,3 +187,24 @@ def test_losses_stand_under_their_own_rates(tmp_path: Path) -> None:
         (row,) = (row for row in table.rows if row[0] == result.label(name))
         assert row[1:] == tuple(expected)
     assert drawings(short)
+
+
+def test_a_verdict_says_if_the_selection_decides_it(tmp_path: Path) -> None:
+    """Five of six runs are alike, and the worst in validation is far away: a resample may take it
+    twice or not at all, so the bootstrap is wider."""
+
+    def far(variant: Variant, split: int, members: int) -> Errors:
+        errors = steadily(variant, split, members)
+        errors[-1] += 5.0
+        return errors
+
+    usual, other = (
+        dict(verdicts(ExperimentResult.read(make(tmp_path / name, "parameters", errors=errors))))
+        for name, errors in (("usual", steadily), ("far", far))
+    )
+    claim = "PNA with 16 features is ahead of every other model with 20"
+    assert usual[claim].outcome == other[claim].outcome == HOLDS
+    assert "bootstrap" not in usual[claim].because
+    assert other[claim].because.endswith(
+        "; with a bootstrap of the selection of runs: not decidable at this sample size"
+    )

@@ -54,8 +54,8 @@ def reproduce(
     that are already trained are used again. Ctrl-C saves a checkpoint; --resume continues.
 
     Args:
-        name: Name of an experiment, or nodes for tolokers and minesweeper. Default: list all
-            experiments.
+        name: Name of an experiment, nodes for tolokers and minesweeper, or fresh for fresh-choice
+            and fresh-test. Default: list all experiments.
         list_all: List the experiments and what each one shows.
         quick: Few graphs, few epochs and two members: takes minutes.
         protocol: Graphs. Values: paper (as the paper describes them), published (as the authors'
@@ -64,7 +64,8 @@ def reproduce(
         recipe: Training settings. Values: plain (the paper's); steady (ours: a cosine schedule and
             averaged weights); redrawn (steady with eight draws of the inputs of each graph); tuned
             (redrawn with settings for each model); published (of real-world data); full-batch (of
-            the nodes of one graph).
+            the nodes of one graph); candidates (of fresh-choice: tries several); chosen (of
+            fresh-test: what these chose).
             Default: the experiment's first, see --list.
         members: Number of runs of each model; 0: as in the paper, or 2 with --quick.
         models: Models: rows of the results table, separated by commas. Default: all.
@@ -113,6 +114,7 @@ def reproduce(
         experiment = EXPERIMENTS[name]
         protocol, recipe = protocol or experiment.protocols[0], recipe or experiment.recipes[0]
         base = out or Path("quick" if quick else "results")
+        experiment = experiment.prepared(base, protocol)
         folder = stored = base / name / f"{protocol}-{recipe}"
         if again:
             base = base.with_name(f"{base.name}-again")

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Concatenate, ParamSpec
 
 import numpy as np
 
-from pna.paper.scores import TOP, Estimate, Scores
+from pna.paper.scores import TOP, Estimate, Scores, quantile
 from pna.train.metrics import METRICS
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable at this sample size"
 NOT_RUN = "not run"
 
+_ROUNDING = 1e-12  # of 1 − 0.95
 _SHARES = ("accuracy", "roc_auc")
 
 P = ParamSpec("P")
@@ -31,6 +32,7 @@ class Verdict:
 
     outcome: str  # HOLDS, FAILS, OPEN or NOT_RUN
     because: str
+    comparisons: int = 1  # of means, or other tests at the level of the scores, that decided it
 
 
 Decide = Callable[[Scores], Verdict]
@@ -56,7 +58,7 @@ def decides(test: Callable[Concatenate[Scores, P], Verdict]) -> Callable[P, Deci
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two means, and half the width of its 95% confidence interval (Welch's)."""
+    """Difference of two means, and half the width of its confidence interval (Welch's)."""
 
     mean: float
     half: float
@@ -77,20 +79,17 @@ class Difference:
 
 def difference(one: Estimate, other: Estimate) -> Difference:
     """One mean minus the other."""
-    from scipy.special import stdtrit
-
     mean = one.mean - other.mean
     if math.isinf(mean):
         return Difference(mean, 0.0)  # one of them overflowed: the difference is certain
-    if min(len(one.values), len(other.values)) < 2 or math.isnan(mean):
+    squares = one.error**2, other.error**2
+    if math.isnan(mean) or any(map(math.isnan, squares)):
         return Difference(mean, math.inf)
-    if len({*one.values}) == len({*other.values}) == 1:  # no variance, so no degrees of freedom
+    if not any(squares):  # no variance, so no degrees of freedom
         return Difference(mean, 0.0)
     # Not scipy.stats.ttest_ind, which takes milliseconds: a report has thousands of differences.
-    sizes = np.array([len(one.values), len(other.values)])
-    variances = np.array([np.var(one.values, ddof=1), np.var(other.values, ddof=1)]) / sizes
-    freedom = variances.sum() ** 2 / (variances**2 / (sizes - 1)).sum()
-    return Difference(mean, float(stdtrit(freedom, 0.975) * np.sqrt(variances.sum())))
+    freedom = sum(squares) ** 2 / (squares[0] ** 2 / one.freedom + squares[1] ** 2 / other.freedom)
+    return Difference(mean, quantile(freedom, one.level) * math.sqrt(sum(squares)))
 
 
 def outcome(signs: Iterable[int]) -> str:
@@ -109,8 +108,8 @@ def overall(split: str = "test", top: int | None = TOP, ratio: bool = False) -> 
     return lambda scores, name: scores.overall(name, split, top, ratio)
 
 
-def on_task(task: str, split: str = "test", top: int | None = TOP) -> Measured:
-    return lambda scores, name: scores.of_task(name, task, split, top)
+def on_task(task: str, split: str = "test", top: int | None = TOP, ratio: bool = False) -> Measured:
+    return lambda scores, name: scores.of_task(name, task, split, top, ratio)
 
 
 def measured_as(metric: str, split: str) -> Measured:
@@ -139,7 +138,7 @@ def best(scores: Scores, name: str, others: Sequence[str], measured: Measured) -
     words = f"{name} against {closest}, the closest: {shown}"
     if len(present) < len(rivals):
         words += f"; of {len(rivals)} others {len(present)} were run"
-    return Verdict(outcome(gap.sign for gap in gaps.values()), words)
+    return Verdict(outcome(gap.sign for gap in gaps.values()), words, len(gaps))
 
 
 def _as_shown(gap: Difference, metric: str) -> Difference:
@@ -153,19 +152,32 @@ def best_everywhere(
     scores: Scores, name: str, others: Sequence[str], tests: Mapping[str, Measured]
 ) -> Verdict:
     """Whether a population is the best in each of several tests; OPEN if it is tied in some."""
-    verdicts = {test: best(name, others, measured)(scores) for test, measured in tests.items()}
+    return everywhere({test: best(name, others, how) for test, how in tests.items()})(scores)
+
+
+@decides
+def everywhere(
+    scores: Scores, tests: Mapping[str, Decide], words: Sequence[str] = ("best", "tied", "behind")
+) -> Verdict:
+    """Whether each of several tests HOLDS; OPEN if some are open and none fails. `words` are for
+    tests that hold, are open and fail."""
+    verdicts = {test: decide(scores) for test, decide in tests.items()}
     found = {
         outcome: [test for test, verdict in verdicts.items() if verdict.outcome == outcome]
         for outcome in (HOLDS, OPEN, FAILS, NOT_RUN)
     }
     if found[NOT_RUN]:
         return verdicts[found[NOT_RUN][0]]
-    words = "; ".join(
-        f"{what} {', '.join(found[outcome])}"
-        for outcome, what in ((HOLDS, "best on"), (OPEN, "tied on"), (FAILS, "behind on"))
+    because = "; ".join(
+        f"{what} on {', '.join(found[outcome])}"
+        for outcome, what in zip((HOLDS, OPEN, FAILS), words, strict=True)
         if found[outcome]
     )
-    return Verdict(FAILS if found[FAILS] else OPEN if found[OPEN] else HOLDS, words)
+    return Verdict(
+        FAILS if found[FAILS] else OPEN if found[OPEN] else HOLDS,
+        because,
+        sum(verdict.comparisons for verdict in verdicts.values()),
+    )
 
 
 def less(one: str, other: str, measured: Measured) -> Decide:
@@ -190,11 +202,27 @@ def gains_most(
         gains[row] = difference(measured(scores, names[1]), measured(scores, names[0]))
     words = "gains: " + ", ".join(f"{row} {gain}" for row, gain in gains.items())
     if any(math.isnan(gain.mean) for gain in gains.values()):  # overflowed in both
-        return Verdict(OPEN, words)
+        return Verdict(OPEN, words, len(rows) * len(least))
     worst = gains[min(rows, key=lambda row: gains[row].mean)]
     rival = gains[max(least, key=lambda row: gains[row].mean)]
     gap = Difference(rival.mean - worst.mean, math.hypot(worst.half, rival.half))
-    return Verdict(outcome([gap.sign]), words)
+    return Verdict(outcome([gap.sign]), words, len(rows) * len(least))
+
+
+@decides
+def none_gains(
+    scores: Scores, rows: Sequence[str], groups: tuple[str, str], measured: Measured
+) -> Verdict:
+    """Whether no row has less error in the second group than in the first. The claim fails if one
+    clearly has; it holds if every row clearly has more."""
+    gains = {}
+    for row in rows:
+        names = [f"{row} {group}".strip() for group in groups]
+        if missing := not_run(scores, *names):
+            return missing
+        gains[row] = difference(measured(scores, names[0]), measured(scores, names[1]))
+    words = "gains: " + ", ".join(f"{row} {gain}" for row, gain in gains.items())
+    return Verdict(outcome(gain.sign for gain in gains.values()), words, len(gains))
 
 
 @decides
@@ -207,10 +235,11 @@ def least_among(
     means = {name: measured(scores, name).mean for name in (*some, *others)}
     first, rival = (min(names, key=means.__getitem__) for names in (some, others))
     ahead = best(first, others, measured)(scores)
-    if ahead.outcome == HOLDS:
-        return ahead
     behind = best(rival, some, measured)(scores)
-    return Verdict(FAILS if behind.outcome == HOLDS else OPEN, ahead.because)
+    count = ahead.comparisons + behind.comparisons
+    if ahead.outcome == HOLDS:
+        return replace(ahead, comparisons=count)
+    return Verdict(FAILS if behind.outcome == HOLDS else OPEN, ahead.because, count)
 
 
 @decides
@@ -222,9 +251,9 @@ def steadier(scores: Scores, name: str, others: Sequence[str], measured: Measure
     values = {each: measured(scores, each).values for each in (name, *others)}
     spread = {each: _spread(of) for each, of in values.items()}
     words = "standard deviations: " + ", ".join(f"{n} {s:.3f}" for n, s in spread.items())
-    signs = (_sign_of_spreads(values[name], values[other], spread[name] - spread[other])
-             for other in others)  # fmt: skip
-    return Verdict(outcome(signs), words)
+    signs = (_sign_of_spreads(values[name], values[other], spread[name] - spread[other],
+                              1 - scores.level) for other in others)  # fmt: skip
+    return Verdict(outcome(signs), words, len(others))
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -234,14 +263,16 @@ def _spread(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if np.isfinite(values).all() else math.inf
 
 
-def _sign_of_spreads(one: Sequence[float], other: Sequence[float], gap: float) -> int:
-    """Sign of the gap between two standard deviations, 0 if it is not significant."""
+def _sign_of_spreads(
+    one: Sequence[float], other: Sequence[float], gap: float, significant: float
+) -> int:
+    """Sign of the gap between two standard deviations, 0 if its p-value is not `significant`."""
     from scipy.stats import levene  # takes a second to import
 
     if math.isnan(gap) or gap == 0:
         return 0
     # an infinite gap, where members of one population overflowed, is certain
-    if math.isfinite(gap) and levene(one, other, center="median").pvalue > 0.05:
+    if math.isfinite(gap) and levene(one, other, center="median").pvalue > significant + _ROUNDING:
         return 0
     return int(math.copysign(1, gap))
 
@@ -269,7 +300,8 @@ def order_kept(
     words = f"Kendall's τ {tau:.2f}".replace("-", "−")
     words += "; turned round: " + ", ".join(turned) if turned else ""
     words += "; perhaps turned round: " + ", ".join(unclear) if unclear else ""
-    return Verdict(FAILS if turned else OPEN if unclear else HOLDS, words)
+    pairs = len(rows) * (len(rows) - 1) // 2
+    return Verdict(FAILS if turned else OPEN if unclear else HOLDS, words, 2 * pairs)
 
 
 @decides
@@ -285,6 +317,6 @@ def rises_with(scores: Scores, name: str, tests: Mapping[str, tuple[float, Measu
     hardest = sorted(errors, key=lambda test: -errors[test])
     words = f"rank correlation {found.statistic:.2f}".replace("-", "−")
     words += f"; from the most error to the least: {', '.join(hardest)}"
-    if not found.pvalue <= 0.05:
+    if not found.pvalue <= 1 - scores.level + _ROUNDING:
         return Verdict(OPEN, words)
     return Verdict(HOLDS if found.statistic > 0 else FAILS, words)

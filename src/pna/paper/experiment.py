@@ -42,10 +42,12 @@ class Graphs:
     types: bool = False
     quick: bool = False
     draws: int = 1  # of sources and features for each training graph
+    seed: int = 0  # of all graphs and inputs
 
     @property
     def name(self) -> str:
         parts = {
+            f"seed-{self.seed}": self.seed > 0,
             "extrapolation": self.extrapolation,
             "types": self.types,
             "quick": self.quick,
@@ -58,7 +60,7 @@ class Graphs:
         path = folder / f"{self.name}.safetensors"
         if not path.is_file():
             graphs = multitask(
-                0,
+                self.seed,
                 self.protocol,
                 extrapolation=self.extrapolation,
                 types=self.types,
@@ -89,6 +91,8 @@ class Variant:
     changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
     alone: int = 0  # if not 0: at most so many members for each task, which learn it alone
     walks: tuple[int, int] = (0, 0)  # steps of random walks as features of nodes and edges
+    recipe: str = ""  # the name of its recipe, if not that of the experiment
+    trained_as: str = ""  # the model whose settings of a recipe it gets, if not its own
 
     @property
     def name(self) -> str:
@@ -126,6 +130,8 @@ class Experiment:
     epochs: tuple[str, ...] = ("best",)  # which weights are tested, of those a run keeps
     scored: str = "best"  # the one of these whose score was published
     members: int = 10  # of a population
+    seed: int = 0  # of the weights of member 0
+    graph_seed: int = 0  # of the graphs of the multi-task benchmark
     metric: str = "mse"  # of the tests, a key of `pna.train.metrics.METRICS`
     loss: str = "mse"
     claims: tuple[Claim, ...] = ()
@@ -154,9 +160,13 @@ class Experiment:
             lookup("model", name, known)
         return [v for v in self.variants if not names or wanted & {v.row, v.name} or v in these]
 
+    def prepared(self, results: Path, protocol: str) -> Experiment:
+        """This experiment, with what it takes from other experiments in a folder of results."""
+        return self
+
     def tests(self, protocol: str, quick: bool = False) -> Source:
         """The graphs it is tested on, in `splits`."""
-        return Graphs(protocol, self.extrapolation, self.types, quick)
+        return Graphs(protocol, self.extrapolation, self.types, quick, seed=self.graph_seed)
 
     def tests_of(self, trial: PlannedRun, protocol: str, quick: bool = False) -> Source:
         """The graphs that one population is tested on, with the features it was trained with."""
@@ -186,9 +196,13 @@ class Experiment:
         arguments = dict(variant.arguments)
         if variant.convolution.startswith(("pna", "mpnn")):
             arguments.setdefault("towers", 4)
-        how = RECIPES[recipe].of(variant.convolution, variant.changes)
+        how = RECIPES[variant.recipe or recipe].of(
+            variant.trained_as or variant.convolution, variant.changes
+        )
         draws = 1 if quick else how.draws
-        graphs = Graphs(protocol, self.extrapolation, quick=quick, draws=draws)
+        graphs = Graphs(
+            protocol, self.extrapolation, quick=quick, draws=draws, seed=self.graph_seed
+        )
         weights: tuple[tuple[float, ...], ...] = ()
         if variant.alone:
             members = len(SIX) * min(members, variant.alone)
@@ -197,7 +211,9 @@ class Experiment:
                 for k in range(members)
             )
         of_a_size = (QUICK_COUNTS if quick else COUNTS)["train"]
-        settings = how.settings(members, quick, batch_size=of_a_size, task_weights=weights)
+        settings = how.settings(
+            members, quick, seed=self.seed, batch_size=of_a_size, task_weights=weights
+        )
         model = ModelSettings(
             variant.convolution, variant.architecture, variant.hidden, how.init, arguments
         )

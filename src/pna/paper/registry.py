@@ -1,6 +1,6 @@
 """All experiments by name. A new one is added to the tuple at the end of its module."""
 
-from pna.paper import nodes, superpixels, synthetic, tuning
+from pna.paper import fresh, nodes, superpixels, synthetic, tuning
 from pna.paper.experiment import Experiment
 from pna.paper.molhiv import MOLHIV
 from pna.paper.zinc import ZINC
@@ -10,6 +10,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         *synthetic.EXPERIMENTS,
+        *fresh.EXPERIMENTS,
         *tuning.EXPERIMENTS,
         ZINC,
         MOLHIV,
@@ -19,4 +20,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 #: Experiments that are run one after another, by a name for all of them.
-GROUPS = {"nodes": tuple(experiment.name for experiment in nodes.EXPERIMENTS)}
+GROUPS = {
+    name: tuple(experiment.name for experiment in module.EXPERIMENTS)
+    for name, module in (("fresh", fresh), ("nodes", nodes))
+}

@@ -61,6 +61,7 @@ def plan(
     results it has, and those to train."""
     protocol = options.protocol or experiment.protocols[0]
     recipe, quick = options.recipe or experiment.recipes[0], options.quick
+    experiment = experiment.prepared(out.parent.parent, protocol)
     about = {
         "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
     }  # fmt: skip

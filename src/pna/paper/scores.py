@@ -22,6 +22,8 @@ from pna.train.run import write_csv
 Numbers = NDArray[np.float64]
 
 BASELINE = "baseline"  # the name of predicting the mean of the training set
+LEVEL = 0.95  # of confidence intervals
+_RESAMPLES = 20_000
 TOP = 5  # the paper reports the five members of ten with the least validation loss
 
 
@@ -39,31 +41,64 @@ class Member:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over members, and its 95% confidence interval."""
+    """A mean over members, and its confidence interval."""
 
     mean: float
     half: float  # half the width of the interval; NaN for one member or infinite values
     values: tuple[float, ...]
+    error: float = math.nan  # standard error of the mean, and its degrees of freedom
+    freedom: float = math.nan
+    level: float = LEVEL
 
     @classmethod
-    def of(cls, values: Sequence[float] | Numbers) -> Estimate:
+    def of(cls, values: Sequence[float] | Numbers, level: float = LEVEL) -> Estimate:
+        """Of members that were not selected, or as if they were not."""
         known = np.asarray(values, dtype=np.float64)
         count = len(known)
-        if count == 0:
-            return cls(math.nan, math.nan, ())
-        half = math.nan
+        error = math.nan
         if count > 1 and np.isfinite(known).all():
             error = float(known.std(ddof=1)) / math.sqrt(count)
-            half = _student(count - 1) * error
-        return cls(float(known.mean()), half, tuple(known.tolist()))
+        return cls._with_error(known, error, count - 1, level)
+
+    @classmethod
+    def of_selected(cls, values: Numbers, top: int, level: float = LEVEL) -> Estimate:
+        """Of the first `top` values, which were selected among all of them in this order.
+
+        The standard error is that of a bootstrap of all members, which selects again in every
+        resample.
+        """
+        count, error = len(values), math.nan
+        if count > 1 and np.isfinite(values).all():
+            error = math.sqrt(max(float(values @ _bootstrap(count, top) @ values), 0.0))
+        return cls._with_error(np.asarray(values[:top]), error, count - 1, level)
+
+    @classmethod
+    def _with_error(cls, known: Numbers, error: float, freedom: int, level: float) -> Estimate:
+        if not len(known):
+            return cls(math.nan, math.nan, ())
+        half = math.nan if math.isnan(error) else quantile(freedom, level) * error
+        values = tuple(known.tolist())
+        return cls(float(known.mean()), half, values, error, freedom, level)
 
 
 @cache
-def _student(freedom: int) -> float:
-    """The 97.5th percentile of Student's t."""
-    from scipy.stats import t as student  # takes a second to import
+def quantile(freedom: float, level: float) -> float:
+    """How many standard errors half of a two-sided interval has, by Student's t."""
+    from scipy.special import stdtrit
 
-    return float(student.ppf(0.975, freedom))
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+@cache
+def _bootstrap(count: int, top: int) -> Numbers:
+    """Covariance of the weights of members, in their order, in a mean of the first `top` of a
+    resample. If all are taken, the error of the mean is exactly the usual one."""
+    drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+    first = np.sort(drawn, 1)[:, :top]
+    weights = np.stack([(first == k).sum(1) for k in range(count)]) / top
+    if top >= count:
+        return (np.eye(count) - 1 / count) / (count * (count - 1))
+    return np.cov(weights) * count / (count - 1)
 
 
 @dataclass(frozen=True)
@@ -97,6 +132,9 @@ class Scores:
     Statistics are of the `top` members by validation, or of all. `average` is the mean of the
     tasks' log10 errors, as in the paper's table; `overall` is log10 of the tasks' mean error, as
     in its box plots. With `ratio` both are above the baseline's.
+
+    Intervals have a `level`. Those of the `top` members are Student's, as if these had not been
+    selected; if `resampled`, they are of a bootstrap that repeats the selection.
     """
 
     tasks: tuple[str, ...]
@@ -104,6 +142,8 @@ class Scores:
     populations: Mapping[str, ScoredPopulation]
     baseline: Mapping[str, Numbers]  # by split: (tasks,)
     metric: str = "mse"  # of the errors
+    level: float = LEVEL
+    resampled: bool = False
 
     def by_setting(self, name: str, setting: str) -> dict[float, Estimate]:
         """log10 of the least validation loss of the members with each "lr" or "weight_decay"."""
@@ -119,26 +159,43 @@ class Scores:
         `times`."""
         found = lookup("population", name, dict(self.populations))
         errors = found.errors[split][found.kept(None)]
-        return Estimate.of(times * np.nanmean(errors, 1))
+        return Estimate.of(times * np.nanmean(errors, 1), self.level)
 
-    def of_task(self, name: str, task: str, split: str, top: int | None = TOP) -> Estimate:
+    def of_task(
+        self, name: str, task: str, split: str, top: int | None = TOP, ratio: bool = False
+    ) -> Estimate:
         """log10 of the mean square error of one task."""
-        found = lookup("population", name, dict(self.populations))
         column = self.tasks.index(task)
-        values = found.errors[split][found.kept(top), column]
-        return Estimate.of(np.log10(values[~np.isnan(values)]))
+
+        def measured(top: int | None) -> Numbers:
+            found = lookup("population", name, dict(self.populations))
+            values = found.errors[split][found.kept(top), column]
+            return np.log10(values[~np.isnan(values)] / scale)
+
+        scale = self.baseline[split][column] if ratio else 1.0
+        return self._estimate(measured, top)
 
     def average(
         self, name: str, split: str, top: int | None = TOP, ratio: bool = False
     ) -> Estimate:
-        values = np.log10(self._complete_errors(name, split, top)).mean(1)
-        return Estimate.of(values - (self.baseline_average(split) if ratio else 0))
+        above = self.baseline_average(split) if ratio else 0
+        return self._estimate(
+            lambda top: np.log10(self._complete_errors(name, split, top)).mean(1) - above, top
+        )
 
     def overall(
         self, name: str, split: str, top: int | None = TOP, ratio: bool = False
     ) -> Estimate:
-        values = np.log10(self._complete_errors(name, split, top).mean(1))
-        return Estimate.of(values - (self.baseline_overall(split) if ratio else 0))
+        above = self.baseline_overall(split) if ratio else 0
+        return self._estimate(
+            lambda top: np.log10(self._complete_errors(name, split, top).mean(1)) - above, top
+        )
+
+    def _estimate(self, measured: Callable[[int | None], Numbers], top: int | None) -> Estimate:
+        """Estimate of the `top` members: `measured` gives values of so many, the best first."""
+        if self.resampled and top is not None and len(every := measured(None)) > top:
+            return Estimate.of_selected(every, top, self.level)
+        return Estimate.of(measured(top), self.level)
 
     def baseline_average(self, split: str) -> float:
         return float(np.log10(self.baseline[split]).mean())

@@ -1,4 +1,8 @@
-"""Claims that compare a population with given numbers: published ones, or predicting the mean."""
+"""Claims that compare a population with given numbers: published ones, or predicting the mean.
+
+One rule decides them all. A number is met if the whole interval is on its good side or on it, and
+missed if the whole interval is on the other side. Otherwise the claim is OPEN.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pna.paper.claims import FAILS, HOLDS, OPEN, Measured, Verdict, decides, not_run, outcome
+from pna.paper.claims import FAILS, HOLDS, Measured, Verdict, decides, not_run, outcome
 from pna.paper.scores import Estimate, Scores
 
 STUCK = 0.8  # a task counts as not learned above this share of the error of predicting the mean
@@ -21,15 +25,17 @@ def explodes(scores: Scores, one: str, other: str, measured: Measured) -> Verdic
         return missing
     values = {name: measured(scores, name) for name in (one, other)}
     words = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
-    return Verdict(outcome([-_side(values[one], EXPLODED), _side(values[other], EXPLODED)]), words)
+    sides = [
+        _side(EXPLODED - values[one].mean, values[one].half),
+        _side(values[other].mean - EXPLODED, values[other].half),
+    ]
+    return Verdict(outcome(sides), words, 2)
 
 
 @decides
 def within(scores: Scores, name: str, limits: Mapping[str, tuple[float, Measured]]) -> Verdict:
-    """Whether the mean of a population is at or below every one of some numbers.
-
-    The claim fails if the whole interval is above one of them, and is OPEN if only the mean is.
-    """
+    """Whether a population is at or below every one of some numbers. The claim fails if one is
+    missed, and holds if all are met."""
     if missing := not_run(scores, name):
         return missing
     found = {test: measured(scores, name) for test, (_, measured) in limits.items()}
@@ -37,46 +43,38 @@ def within(scores: Scores, name: str, limits: Mapping[str, tuple[float, Measured
         f"{test}: {_shown(value)} against {_minus(limits[test][0])}"
         for test, value in found.items()
     )
-    above = [test for test, value in found.items() if not value.mean <= limits[test][0]]
-    if any(_side(found[test], limits[test][0]) > 0 for test in above):
-        return Verdict(FAILS, words)
-    return Verdict(OPEN if above else HOLDS, words)
+    sides = [_side(value.mean - limits[test][0], value.half) for test, value in found.items()]
+    return Verdict(outcome(sides), words, len(limits))
 
 
 @decides
 def reaches(scores: Scores, name: str, least: float, split: str) -> Verdict:
-    """Whether the mean over the members of a share, in per cent, is at or above a number.
-
-    The claim fails if the whole interval is below, and is OPEN if only the mean is.
-    """
+    """Whether the mean over the members of a share, in per cent, is at or above a number."""
     if missing := not_run(scores, name):
         return missing
     found = scores.mean(name, split, 100)
     words = f"{_shown(found)} against {least:.2f}"
-    if found.mean >= least:
-        return Verdict(HOLDS, words)
-    return Verdict(FAILS if _side(found, least) < 0 else OPEN, words)
+    return Verdict(outcome([_side(least - found.mean, found.half)]), words)
 
 
 @decides
 def median_within(scores: Scores, name: str, limit: float, measured: Measured) -> Verdict:
-    """Whether the median of a population's members is at or below a number.
-
-    The claim fails if the median is significantly above it by the sign test, else it is OPEN.
-    """
+    """Whether the median of a population's members is at or below a number: significantly below
+    or above, by the sign test, else the claim is OPEN."""
     if missing := not_run(scores, name):
         return missing
     values = measured(scores, name).values
     if not values:
         return Verdict(FAILS, "no member was ever validated")
     median, met = float(np.median(values)), sum(value <= limit for value in values)
-    words = f"{_minus(median)}, the worst {_minus(max(values))}, against {_minus(limit)}"
-    if median <= limit:
-        return Verdict(HOLDS, words)
+    words = (
+        f"{_minus(median)}, the worst {_minus(max(values))}, against {_minus(limit)}, which "
+        f"{met} of {len(values)} meet"
+    )
     from scipy.stats import binomtest  # takes a second to import
 
-    is_clear = binomtest(met, len(values)).pvalue <= 0.05
-    return Verdict(FAILS if is_clear else OPEN, f"{words}, which {met} of {len(values)} meet")
+    is_clear = binomtest(met, len(values)).pvalue <= 1 - scores.level
+    return Verdict(outcome([0 if not is_clear else -1 if median <= limit else 1]), words)
 
 
 @decides
@@ -97,12 +95,14 @@ def learns_every_task(scores: Scores, name: str, split: str = "test") -> Verdict
     return Verdict(HOLDS, words)
 
 
-def _side(value: Estimate, limit: float) -> int:
-    """1 or −1 if the interval is above or below a number, else 0."""
-    gap = value.mean - limit
-    if not math.isinf(gap) and not abs(gap) > value.half:  # the half is NaN of a single member
-        return 0
-    return int(math.copysign(1, gap))
+def _side(gap: float, half: float) -> int:
+    """−1 if a number is met, 1 if it is missed, else 0: from how far the mean is on the wrong side,
+    and half of its interval."""
+    if math.isinf(gap):
+        return int(math.copysign(1, gap))
+    if gap > half:  # never, if the half is NaN of a single member
+        return 1
+    return -1 if gap <= -half else 0
 
 
 def _shown(value: Estimate) -> str:
