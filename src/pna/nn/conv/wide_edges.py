@@ -47,7 +47,9 @@ class WideEdges:
         tensors that `gradients` needs."""
         results, kept = [], list[Tensor]()
         for block in self.blocks:
-            out, *others = statistics_operator(self._messages(sent, block), request, backend)
+            out, *others = statistics_operator.directly(
+                self._messages(sent, block), request, backend
+            )
             results.append(out)
             kept += others
         return [torch.cat(results, 2), *kept]
