@@ -22,6 +22,7 @@ from pna.report.bench_tables import (
     molecule_times,
     nodes,
     peers,
+    shapes,
     ways,
     with_tables,
 )
@@ -78,6 +79,23 @@ def test_peers_are_compared_with_ours(tmp_path: Path) -> None:
     write(tmp_path / "layer.csv", rows)
     _, _, line = peers(tmp_path).splitlines()
     assert line == "| a GPU | layer | JAX segment operations | 5.00 ms | 2.00 ms | 2.50× |"
+
+
+def test_shapes_are_compared_in_time_and_memory(tmp_path: Path) -> None:
+    assert NOT_MEASURED in shapes(tmp_path)
+    rows = [
+        layer_row("autocast", OURS, "2.0", mib="100"),
+        layer_row("autocast", PYG, "9.0", mib="1250"),
+        layer_row("autocast", PYG, "8.0", "forward", mib="50"),
+        layer_row("bfloat16", PYG, "9.0", mib="1250"),
+        layer_row("layer", PYG, "9.0", mib="1250"),
+    ]
+    write(tmp_path / "layer.csv", rows)
+    _, _, line = shapes(tmp_path).splitlines()
+    assert line == (
+        "| a GPU | 100,000 nodes, 1,600,000 edges, F = 128, autocast | 9.00 ms | 2.00 ms | 4.50× "
+        "| 1,250 MiB | 100 MiB | 12.50× |"
+    )
 
 
 def test_steps_on_nodes(tmp_path: Path) -> None:

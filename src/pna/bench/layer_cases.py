@@ -83,13 +83,14 @@ MOLECULES = (
     Case("molecules, fresh edges", 3_000, 6_500, 64, compiled=True, recorded=True, fresh=True),
     Case("molecule, fresh edges", 24, 52, 64, fresh=True),
 )
-#: Widths and degrees other than those of "layer", and its numbers of fewer bits.
-OTHERS = (
+#: Widths, degrees and edges other than those of "layer", and its numbers of fewer bits.
+SHAPES = (
     Case("200 features", 50_000, 500_000, 200),
     Case("96 features, power law", 100_000, 800_000, 96, power_law=True),
     Case("32 features", 200_000, 2_000_000, 32),
     Case("bfloat16", 100_000, 1_600_000, 128, precision="bfloat16"),
     Case("autocast", 100_000, 1_600_000, 128, precision="autocast"),
+    Case("wide edges", 100_000, 1_000_000, 64, edge_dim=64),
 )
 #: Energies whose edge features are functions of the positions.
 FORCES = (
@@ -101,9 +102,8 @@ CASES = {
         Case("layer", 100_000, 1_600_000, 128, compiled=True),
         Case("many edges", 200_000, 10_000_000, 128),
         Case("towers", 100_000, 1_000_000, 75, towers=5, edge_types=4),
-        Case("wide edges", 100_000, 1_000_000, 64, edge_dim=64),
         Case("large", 1_000_000, 100_000_000, 128, alone=True),
-        *OTHERS,
+        *SHAPES,
         *MOLECULES,
         *FORCES,
         Case("errors", 2_000, 32_000, 128, errors=True),

@@ -26,7 +26,7 @@ from pna.bench.contenders import (
     PYG_COMPILED,
     PYG_RECORDED,
 )
-from pna.bench.layer_cases import CASES
+from pna.bench.layer_cases import CASES, SHAPES
 from pna.bench.molecule_tables import CHEMPROP
 from pna.bench.results import read
 from pna.report.kernels import table as kernels_table
@@ -115,6 +115,22 @@ def peers(results: Path) -> str:
                 faster = f"{ms / ours[row['case']]:.2f}×"
                 lines.append([machine, row["case"], row["contender"], *cells, faster])
     return _table(["on", "case", "peer", "its time", OURS, "ours is faster"], lines)
+
+
+def shapes(results: Path) -> str:
+    """A line for each machine and case of other widths, degrees, edges or precisions: PyG's time
+    and memory, and ours."""
+    lines = []
+    for machine, own in _by_machine(read(results / "layer.csv"), {case.name for case in SHAPES}):
+        found = {(r["case"], r["contender"]): r for r in own if _both(r)}
+        for case in SHAPES:
+            pyg, ours = found.get((case.name, PYG)), found.get((case.name, OURS))
+            if pyg is not None and ours is not None:
+                times = _compared(float(pyg["ms"]), float(ours["ms"]), "{:.2f} ms")
+                size = _compared(float(pyg["mib"]), float(ours["mib"]), "{:,.0f} MiB")
+                lines.append([machine, case.size, *times, *size])
+    head = ["on", "one layer, forward and backward", PYG, OURS, "faster"]
+    return _table([*head, f"memory of {PYG}", f"memory of {OURS}", "less"], lines)
 
 
 def nodes(results: Path) -> str:
@@ -228,6 +244,7 @@ TABLES: dict[tuple[str, str], Callable[[Path], str]] = {
     ("which-way.md", "ways"): ways,
     ("which-way.md", "epochs"): epochs,
     ("layer.md", "peers"): peers,
+    ("layer.md", "shapes"): shapes,
     ("one-graph.md", "nodes"): nodes,
     ("molecules.md", "molecule errors"): molecule_errors,
     ("molecules.md", "molecule times"): molecule_times,
