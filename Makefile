@@ -4,12 +4,13 @@ BIN = $(VENV)/bin
 READY = $(VENV)/ready
 LIGHT = $(VENV)/light
 SOURCES = pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] src/pna/population/*.[ch])
-# Of all the bytecode, tests need a quarter. They write it, even where the environment says
-# otherwise: every process of a test reads it.
+# Of all the bytecode, tests and notebooks need a quarter. They write it, even where the environment
+# says otherwise: every process reads it. As many processes as cores run at a time, of one thread.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+ONE_THREAD = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
+PYTEST = $(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-DOCS = $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
+DOCS = $(ONE_THREAD) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-every test-gpu lint bench docs dist clean

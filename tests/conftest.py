@@ -23,6 +23,10 @@ if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not N
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported, so before anything does
     interpreter.make_faster()
 
+if not torch.cuda.is_available():
+    # Otherwise Inductor starts processes, each of which imports torch, to compile a few files.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 #: Where in a program the nodes of a graph come from takes a tenth of the time of tracing.
 torch.fx.config.do_not_emit_stack_traces = True
 

@@ -3,7 +3,9 @@
 The interpreter forgives what the compiler does not. Run as a program, in a process of its own:
 Triton decides when it is imported whether it interprets. It notes what would be launched, chooses
 for each kernel enough launches for every type and every constant of each parameter to occur (of
-whole numbers the least and the largest), and compiles those. Tells each kernel's shared memory,
+whole numbers the least and the largest), and compiles those. By default only the one with the
+largest tiles is compiled to the end, and the others to Triton's first code (TTIR), which tells most
+mistakes; `--every` compiles all to the end. Tells each kernel's shared memory,
 the most numbers that it moves at a time, and whether its widths were "even" but not multiples of
 sixteen, or "any". Raises if a kernel takes other parameters than those that
 `pna.ops.triton.driver` would pass.
@@ -24,8 +26,10 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
+import triton
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
+from triton.compiler import ASTSource, compile, make_backend
 from triton.runtime.jit import JITFunction
 
 import pna.baselines.attention
@@ -145,6 +149,17 @@ def compile_one(launch: Launch, widths: str) -> None:
     os.write(sys.stdout.fileno(), line.encode())  # whole, with other processes writing theirs
 
 
+def check_meaning(launch: Launch) -> None:
+    """Raise where a kernel has no meaning for these types and constants. A quarter of the time."""
+    source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.known)
+    back = make_backend(TARGET)
+    options, context = back.parse_options(launch.options), ir.context()
+    ir.load_dialects(context)
+    back.load_dialects(context)
+    functions = back.get_codegen_implementation(options), back.get_module_map()
+    source.make_ir(TARGET, options, *functions, context)
+
+
 def check_parameters(compiled: Any) -> None:
     """Raise unless the kernel's parameters have the sizes of those that `Launcher` passes."""
     given = parameter_formats(
@@ -157,12 +172,13 @@ def check_parameters(compiled: Any) -> None:
         raise ValueError(f"{compiled.name} takes {expected} bytes, but would get {sizes}")
 
 
-#: What to compile, with its widths: processes that are forked find it here.
-WORK: list[tuple[Launch, str]] = []
+#: What to compile, with its widths, or without those what to check: forked processes find it here.
+WORK: list[tuple[Launch, str | None]] = []
 
 
 def main() -> None:
     """Compile what is chosen, as many at a time as there are processors."""
+    every = "--every" in sys.argv or not triton.__version__.startswith("3.7.")
     JITFunction.run = note_instead
     Kernel.__getitem__ = lambda kernel, grid: kernel.jit[grid]
     PreparedKernel.__call__ = lambda prepared, grid, *arguments: prepared._kernel[grid](
@@ -176,13 +192,20 @@ def main() -> None:
         launches.setdefault(launch.kernel, []).append(launch)
     for kernel, found in launches.items():
         given = [launch for launch, _ in WORK if launch.kernel is kernel]
-        WORK.extend((launch, "any") for launch in chosen(found, given))
+        taken = chosen(found, given)
+        whole = len(taken) if every else 1
+        WORK.extend((launch, "any") for launch in taken[:whole])
+        WORK.extend((launch, None) for launch in taken[whole:])
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
         list(pool.map(compile_number, range(len(WORK))))
 
 
 def compile_number(number: int) -> None:
-    compile_one(*WORK[number])
+    launch, widths = WORK[number]
+    if widths is None:
+        check_meaning(launch)
+    else:
+        compile_one(launch, widths)
 
 
 def families() -> list[Callable[[], None]]:

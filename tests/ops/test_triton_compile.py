@@ -105,12 +105,14 @@ AT_A_TIME = {
 
 
 @pytest.mark.slow
-def test_every_kernel_compiles_for_a_gpu():
-    """Compiles each kernel for every type and constant it is used with: 200 programs, half a second
-    each. They are not optimised as they are assembled. Of even widths, several numbers are moved at
-    a time."""
+def test_every_kernel_compiles_for_a_gpu(request):
+    """Checks each kernel for every type and constant it is used with: 200 programs. The one of the
+    largest tiles and those of even widths are compiled to the end, half a second each; with
+    `--every-case`, all are. They are not optimised as they are assembled. Of even widths, several
+    numbers are moved at a time."""
+    every = ["--every"] if request.config.getoption("every_case") else []
     done = subprocess.run(
-        [sys.executable, "-m", "tests.ops.compile_kernels"],
+        [sys.executable, "-m", "tests.ops.compile_kernels", *every],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TRITON_INTERPRET": "0", "DISABLE_PTXAS_OPT": "1"},
         capture_output=True,

@@ -5,8 +5,9 @@
  * results do not depend on how the work is split. Neighbour loops process a few vectors of
  * features at a time, with accumulators in registers.
  *
- * The file includes itself: common code comes first, then the kernels, once for each index type,
- * number type and vector width. Vectors use the extension of GCC and Clang, on any processor.
+ * The file includes itself: common code comes first, then the kernels, once for each number type
+ * and vector width. Vectors use the extension of GCC and Clang, on any processor. The kernels for
+ * long indices are in cpu_long.c, which includes this file: both halves are compiled at a time.
  */
 #if !defined(INDEX)
 
@@ -79,33 +80,41 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #define EXPAND(a, b, c, d) PASTE(a, b, c, d)
 #define NAME(name) EXPAND(name, REAL, INDEX, WIDTH)
 
-#define INDEX int32_t
-#include "cpu.c"
-#undef INDEX
+#if defined(LONG_INDEX)
 #define INDEX int64_t
-#include "cpu.c"
-#undef INDEX
-
-#define KERNELS(type)                                                                            \
-    {forward_##type, slopes_##type, senders_##type, extrema_##type, edges_##type,                \
-     coefficients_##type}
-#define EVERY_TYPE(width)                                                                        \
-    {{KERNELS(float_int32_t_##width), KERNELS(float_int64_t_##width)},                           \
-     {KERNELS(double_int32_t_##width), KERNELS(double_int64_t_##width)}}
-
-static kernel *const baseline[2][2][6] = EVERY_TYPE(16);
-#if defined(__x86_64__)
-static kernel *const avx2[2][2][6] = EVERY_TYPE(32);
+#define KERNELS_OF_INDEX pna_kernels_long
+#else
+#define INDEX int32_t
+#define KERNELS_OF_INDEX pna_kernels_short
 #endif
+#include "cpu.c"
+
+#define KERNELS(real, width)                                                                     \
+    {EXPAND(forward, real, INDEX, width), EXPAND(slopes, real, INDEX, width),                    \
+     EXPAND(senders, real, INDEX, width), EXPAND(extrema, real, INDEX, width),                   \
+     EXPAND(edges, real, INDEX, width), EXPAND(coefficients, real, INDEX, width)}
+
+/* by vector width, and whether numbers are double */
+kernel *const KERNELS_OF_INDEX[][2][6] = {
+    {KERNELS(float, 16), KERNELS(double, 16)},
+#if defined(__x86_64__)
+    {KERNELS(float, 32), KERNELS(double, 32)},
+#endif
+};
+
+#if !defined(LONG_INDEX)
+
+extern kernel *const pna_kernels_long[][2][6];
 
 void pna_run(int64_t which, const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
              int64_t end_tile)
 {
-    kernel *const(*kernels)[2][6] = baseline;
+    int width = 0;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels = avx2;
+    width = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
-    kernels[p->is_double != 0][p->is_long_index != 0][which](p, row, end_row, tile, end_tile);
+    kernel *const(*kernels)[2][6] = p->is_long_index ? pna_kernels_long : pna_kernels_short;
+    kernels[width][p->is_double != 0][which](p, row, end_row, tile, end_tile);
 }
 
 /* If cpu.py finds another size, the library was built from another version of this file. */
@@ -139,6 +148,8 @@ double pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_
     }
     return (double)largest / average;
 }
+
+#endif /* !LONG_INDEX */
 
 #elif !defined(REAL)
 
