@@ -118,6 +118,31 @@ def test_parts_of_the_architecture_are_left_out_one_at_a_time() -> None:
         assert trials[f"{name} mean-readout"].arguments == whole | {"readout": "mean"}
 
 
+def test_larger_graphs_with_layer_norm_are_those_of_extrapolation_otherwise() -> None:
+    usual = {t.variant.name: t for t in EXPERIMENTS["extrapolation"].trials(members=30)}
+    for name, depth in (
+        ("layer-norm", "N/2"), ("layer-norm-n", "N"), ("layer-norm-diameter", "diameter"),
+    ):  # fmt: skip
+        trials = EXPERIMENTS[name].trials()
+        assert [trial.variant.name for trial in trials] == list(LABELS)
+        assert EXPERIMENTS[name].splits == EXPERIMENTS["extrapolation"].splits
+        for trial in trials:
+            other = usual[trial.variant.name]
+            changed = other.model.arguments | {"depth": depth, "head_norm": "layer"}
+            assert trial.model == replace(other.model, arguments=changed)
+            assert (trial.settings, trial.graphs) == (other.settings, other.graphs)
+
+
+def test_other_aggregators_replace_those_of_pna_or_come_beside_them() -> None:
+    trials = {t.variant.name: t.model.arguments for t in EXPERIMENTS["aggregators"].trials()}
+    assert {name: given.get("aggregators") for name, given in trials.items()} == {
+        "pna": None,
+        "pna-softmax": ("mean", "std", "softmax", "softmin"),
+        "pna-normalised-mean": ("normalised_mean", "std", "max", "min"),
+        "pna-all-seven": ("mean", "std", "max", "min", "softmax", "softmin", "normalised_mean"),
+    }
+
+
 def test_diameters_are_those_of_the_test_graphs() -> None:
     counts = {"train": 1, "validation": 1, "test": 16}
     graphs = multitask(0, "paper", types=True, counts=counts, tasks=["diameter"])
