@@ -1,6 +1,9 @@
 """`pna reproduce`: experiments listed, refused with a reason, and run."""
 
+import csv
 import json
+import math
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -75,6 +78,32 @@ def test_fresh_graphs_choose_then_test_and_say_what_is_missing(tmp_path, monkeyp
     assert list(json.loads(facts.read_text())["populations"]) == ["gcn"]
     again = run("fresh-test", "--again", *options)
     assert again.exit_code == 0 and "identical" in again.output, again.output
+
+
+def test_the_best_run_is_kept_and_evaluates_to_its_own_number(tmp_path):
+    options = ("multitask", "--quick", "--workers", 1, "--device", "cpu", "--models", "gcn,gin")
+    kept = tmp_path / "quick" / "weights"
+    done = run(*options, "--weights", kept)
+    assert done.exit_code == 0, done.output
+    results = tmp_path / "quick" / "multitask" / "paper-tuned"
+    with (results / "scores.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["population"] == "gin"]
+    best = min(rows, key=lambda row: float(row["validation"]))["member"]
+    folder = kept / "multitask-paper-tuned-gin"
+    assert json.loads((folder / "origin.json").read_text())["member"] == int(best)
+    expected = {row["task"]: float(row["mse"]) for row in rows if row["member"] == best}
+    # the command finds the graphs in runs/
+    found = CliRunner().invoke(app, ["evaluate", str(folder), "--json", "--device", "cpu"])
+    assert found.exit_code == 0, found.output
+    tasks = json.loads(found.output)["tasks"]
+    assert {t["name"]: t["scaled"]["mse"][0] for t in tasks} == pytest.approx(expected, rel=1e-5)
+    mean = sum(math.log10(error) for error in expected.values()) / len(expected)
+    listed = (kept / "README.md").read_text()
+    (line,) = [line for line in listed.splitlines() if "multitask-paper-tuned-gin" in line]
+    assert f"| {best} | {mean:.2f} |".replace("-", "−") in line
+    shutil.rmtree(tmp_path / "runs" / "paper-quick")
+    gone = run(*options, "--weights", kept)
+    assert gone.exit_code == 0 and "no weights of gcn, as runs/paper-quick/gcn-" in gone.output
 
 
 @pytest.mark.slow

@@ -175,6 +175,26 @@ def test_heads_of_graphs_are_normalised_over_graphs(kind):
 
 
 @pytest.mark.covering(2, always=True)
+def test_layer_norm_in_the_head_of_graphs_by_definition():
+    """A graph is then in training what it is alone; with BatchNorm it is not."""
+    model = made(Recurrent, "gcn", head_norm="layer").train()
+    first, other = batch_of(graphs(), [0, 3]), batch_of(graphs(), [0, 4])
+    with torch.no_grad():
+        assert_same(model(first).graph[0], model(other).graph[0])
+        by_batch = made(Recurrent, "gcn").train()
+        assert not torch.allclose(by_batch(first).graph[0], by_batch(other).graph[0])
+    x = torch.randn(3, 16, dtype=torch.float64)
+    hidden = x
+    for linear in model.graph_head.layers[:2]:
+        hidden = F.relu(F.linear(hidden, linear.weight, linear.bias))
+        centred = hidden - hidden.mean(1, keepdim=True)
+        hidden = centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+    last = model.graph_head.layers[2]
+    assert_same(model.graph_head(x), F.leaky_relu(F.linear(hidden, last.weight, last.bias)))
+    with pytest.raises(ValueError, match="unknown norm 'instance'"):
+        made(Recurrent, "gcn", head_norm="instance")
+
+
 @pytest.mark.parametrize("convolution", ["pna", "gin"])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("swap", [False, True], ids=["", "swapped"])

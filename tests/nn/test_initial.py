@@ -32,6 +32,21 @@ def test_published_weights_are_within_their_bounds_and_fill_them():
         assert not module.bias.any()
 
 
+def test_in_stacked_models_the_authors_weights_are_those_of_the_layers():
+    arguments = {"towers": 2, "layers": 2, "norm_before_mixing": True, "edge_columns": 1}
+    settings = vars(MODEL) | {"architecture": "stacked", "arguments": arguments}
+    plain, authors = (build(ModelSettings(**{**settings, "init": how}), 0)
+                      for how in ("default", "published-layers"))  # fmt: skip
+    parts = {"convolutions", "mixing"}
+    assert parts < {name.split(".")[0] for name, _ in plain.named_parameters()}
+    for (name, a), (_, b) in zip(plain.named_parameters(), authors.named_parameters(), strict=True):
+        assert torch.equal(a, b) == (name.split(".")[0] not in parts), name
+    mixing = authors.mixing[0]
+    largest = float(mixing.weight.detach().abs().max())
+    bound = math.sqrt(6 / 32) / 16
+    assert 0.7 * bound < largest <= bound and not mixing.bias.any()
+
+
 def test_other_modules_stay_as_they_are():
     plain, published = (build(ModelSettings(**{**vars(MODEL), "init": how}), 0)
                         for how in ("default", "published"))  # fmt: skip

@@ -118,6 +118,31 @@ def test_parts_of_the_architecture_are_left_out_one_at_a_time() -> None:
         assert trials[f"{name} mean-readout"].arguments == whole | {"readout": "mean"}
 
 
+def test_larger_graphs_with_layer_norm_are_those_of_extrapolation_otherwise() -> None:
+    usual = {t.variant.name: t for t in EXPERIMENTS["extrapolation"].trials(members=30)}
+    for name, depth in (
+        ("layer-norm", "N/2"), ("layer-norm-n", "N"), ("layer-norm-diameter", "diameter"),
+    ):  # fmt: skip
+        trials = EXPERIMENTS[name].trials()
+        assert [trial.variant.name for trial in trials] == list(LABELS)
+        assert EXPERIMENTS[name].splits == EXPERIMENTS["extrapolation"].splits
+        for trial in trials:
+            other = usual[trial.variant.name]
+            changed = other.model.arguments | {"depth": depth, "head_norm": "layer"}
+            assert trial.model == replace(other.model, arguments=changed)
+            assert (trial.settings, trial.graphs) == (other.settings, other.graphs)
+
+
+def test_other_aggregators_replace_those_of_pna_or_come_beside_them() -> None:
+    trials = {t.variant.name: t.model.arguments for t in EXPERIMENTS["aggregators"].trials()}
+    assert {name: given.get("aggregators") for name, given in trials.items()} == {
+        "pna": None,
+        "pna-softmax": ("mean", "std", "softmax", "softmin"),
+        "pna-normalised-mean": ("normalised_mean", "std", "max", "min"),
+        "pna-all-seven": ("mean", "std", "max", "min", "softmax", "softmin", "normalised_mean"),
+    }
+
+
 def test_diameters_are_those_of_the_test_graphs() -> None:
     counts = {"train": 1, "validation": 1, "test": 16}
     graphs = multitask(0, "paper", types=True, counts=counts, tasks=["diameter"])
@@ -154,8 +179,10 @@ def test_another_setting_is_another_folder() -> None:
 def test_runs_of_committed_results_keep_their_names() -> None:
     """New settings with their defaults do not rename them: a row that is there is not run again."""
     facts = json.loads((RESULTS / "zinc" / "benchmark-published" / "facts.json").read_text())
-    for trial in EXPERIMENTS["zinc"].trials():
-        assert facts["populations"][trial.variant.name]["run"] == folder_of(trial)
+    trials = {trial.variant.name: trial for trial in EXPERIMENTS["zinc"].trials()}
+    assert len(facts["populations"]) > 20
+    for name, stored in facts["populations"].items():
+        assert stored["run"] == folder_of(trials[name])
     (trial, *_) = EXPERIMENTS["zinc"].trials()
     for change in ({"balance_classes": True}, {"class_weights": {"a": (1.0, 2.0)}}):
         other = replace(trial, settings=replace(trial.settings, **change))

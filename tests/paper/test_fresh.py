@@ -132,3 +132,11 @@ def test_from_choice_to_test(tmp_path: Path, monkeypatch) -> None:
     assert settings["seed"] == 2000
     assert settings["lr"][0] == RECIPES[recipe].of("gcn", {}).rate
     assert MODELS["gcn"].tuned["rate"] != RECIPES["redrawn"].rate  # so that this can fail
+
+
+def test_the_choice_that_was_made_is_that_of_the_documents() -> None:
+    folder = Path(__file__).parents[2] / "results" / "fresh-choice" / "paper-candidates"
+    assert choose(Scores.load(folder / "scores.csv")) == {
+        "pna": "tuned", "pna-no-scalers": "redrawn", "mpnn-max": "tuned", "mpnn-sum": "tuned",
+        "gat": "tuned", "gcn": "tuned", "gin": "steady",
+    }  # fmt: skip

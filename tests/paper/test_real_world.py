@@ -94,7 +94,7 @@ def test_rows_are_those_of_the_paper(name: str) -> None:
 
 
 def is_ours(variant: Variant) -> bool:
-    return variant.row.startswith("pna improved")
+    return any(word in variant.row.split() for word in ("improved", "authors-weights"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,10 +102,11 @@ def test_improved_rows_stay_within_the_parameters_of_the_plain_ones(name: str) -
     """And are told what they need: with all their ingredients, and without each."""
     experiment, graphs = EXPERIMENTS[name], made(name)
     trials = {trial.variant.name: trial for trial in experiment.trials(members=4)}
-    ours = [trial for trial in trials.values() if is_ours(trial.variant)]
-    for trial in ours:
+    every = [trial for trial in trials.values() if "improved" in trial.variant.row.split()]
+    ours = [trial for trial in every if trial.model.convolution.startswith("pna")]
+    for trial in every:
         group = trial.variant.group
-        plain, counts = trials[f"pna {group}".strip()], []
+        plain, counts = trials[f"{trial.variant.row.split()[0]} {group}".strip()], []
         for one in (plain, trial):
             seen = with_walks(graphs, *one.variant.walks) if any(one.variant.walks) else graphs
             model = fitted(one.model, seen, tasks_of(graphs, experiment.loss))
@@ -125,6 +126,29 @@ def test_improved_rows_stay_within_the_parameters_of_the_plain_ones(name: str) -
             trial.model != whole.model,
         ]
         assert sum(changed) == 1, trial.variant.name
+
+
+def test_other_models_get_the_ingredients_of_the_improved_one() -> None:
+    """MPNN (sum) all of them; GIN and GCN those that need no edge features."""
+    trials = {trial.variant.name: trial for trial in EXPERIMENTS["zinc"].trials()}
+    ours = trials["pna improved edges"]
+    for name in ("mpnn-sum improved edges", "gin improved", "gcn improved"):
+        other = trials[name]
+        assert other.settings == ours.settings
+        assert other.model.arguments["layers"] == ours.model.arguments["layers"] == 5
+        assert other.variant.walks == ((16, 8) if "edges" in name else (16, 0))
+        words = "random walks, a fifth layer, AdamW, cosine, averaging"
+        assert other.variant.label.endswith(f" + {words}")
+    assert trials["mpnn-sum improved edges"].model.arguments["edge_width"] == 8
+
+
+def test_rows_with_the_authors_weights_are_the_plain_ones_otherwise() -> None:
+    trials = {trial.variant.name: trial for trial in EXPERIMENTS["zinc"].trials()}
+    for name in ("pna", "pna edges", "mpnn-sum", "mpnn-sum edges"):
+        row, *group = name.split()
+        other = trials[" ".join([row, "authors-weights", *group])]
+        assert other.model == replace(trials[name].model, init="published-layers")
+        assert other.settings == trials[name].settings and other.graphs == trials[name].graphs
 
 
 def test_a_row_is_tested_with_the_features_it_is_trained_with() -> None:

@@ -54,7 +54,7 @@ def test_groups_are_compared(tmp_path: Path) -> None:
         return steadily(variant, split, members) + 0.3 * (variant.group == "standard")
 
     result = ExperimentResult.read(make(tmp_path, "architectures", errors=standard_is_worse))
-    groups, without_gru, without_set2set, errors = tables(result)
+    groups, without_gru, without_set2set, errors, _ = tables(result)
     assert [row[:3] for row in groups.rows[:3]] == [
         ("PNA", "recurrent", "−2.23 ± 0.02"),
         ("", "standard", "−1.93 ± 0.02"),
@@ -71,12 +71,12 @@ def test_groups_that_were_not_run_are_left_out(tmp_path: Path) -> None:
     result = ExperimentResult.read(make(tmp_path, "architectures"))
     names = [name for name in result.scores.populations if result.group(name) in ("", "no-gru")]
     some = {name: result.scores.populations[name] for name in names}
-    groups, _ = tables(replace(result, scores=replace(result.scores, populations=some)))
+    groups, *_ = tables(replace(result, scores=replace(result.scores, populations=some)))
     assert {row[1] for row in groups.rows} == {"recurrent", "without the GRU", "difference"}
 
 
 def test_tasks_learned_alone_count_as_many_as_each_task_has(tmp_path: Path) -> None:
-    groups, errors = tables(ExperimentResult.read(make(tmp_path, "single-task")))
+    groups, errors, _ = tables(ExperimentResult.read(make(tmp_path, "single-task")))
     alone = [row for row in errors.rows if row[0] == "PNA, alone"]
     assert alone[0][1] == "all 4"
     assert groups.rows[1][1] == "alone"
@@ -208,3 +208,20 @@ def test_a_verdict_says_if_the_selection_decides_it(tmp_path: Path) -> None:
     assert other[claim].because.endswith(
         "; with a bootstrap of the selection of runs: not decidable at this sample size"
     )
+
+
+def test_overfitting_is_the_gap_after_the_last_epoch(tmp_path: Path) -> None:
+    """As made, validation losses are twice the training losses: log10 of 2 is 0.30."""
+    folder = make(tmp_path, "single-task")
+    result = ExperimentResult.read(folder)
+    table = tables(result)[-1]
+    assert table.title.startswith("Overfitting")
+    assert table.heads == ("model", "together", "alone")
+    assert ("PNA", "+0.30", "+0.30") in table.rows and len(table.rows) == 7
+    lines = (folder / "curves.csv").read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("pna alone,")]
+    (folder / "curves.csv").write_text("\n".join([*kept, "pna alone,75,24,0.5,0.05"]))
+    table = tables(ExperimentResult.read(folder))[-1]
+    assert ("PNA", "+0.30", "−1.00") in table.rows
+    (folder / "curves.csv").unlink()
+    assert not tables(ExperimentResult.read(folder))[-1].title.startswith("Overfitting")

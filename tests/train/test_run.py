@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pna.data import tensor_file
+from pna.train.evaluation import evaluate
 from pna.train.loop import Report, make_trainer, train
 from pna.train.metrics_file import Metrics
 from pna.train.run import (
@@ -24,6 +25,7 @@ from pna.train.run import (
     Run,
     load,
     load_population,
+    write_member,
 )
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, whole_batch, with_arguments
@@ -92,6 +94,25 @@ def test_a_population_is_loaded_with_the_predictions_of_its_members(run):
         got = population.apply(BATCH, lambda p, level=level: getattr(p, level))
         for k in range(3):
             assert_near(got[k], getattr(load(run, k)(BATCH), level), 1e-12)
+
+
+@pytest.mark.parametrize("epoch", ["best", "last"])
+def test_a_member_as_a_run_of_its_own(tmp_path, epoch):
+    settings = Settings(
+        members=3, epochs=4, batch_size=4, lr=(1e-2, 3e-2, 1e-3), seed=2, keep_last=True
+    )
+    whole = train(GRAPHS, tmp_path / "run", SMALL["gin recurrent"], settings, device="cpu")
+    alone = write_member(whole, 1, tmp_path / "alone", epoch, "runs/graphs.safetensors")
+    own = alone.config.settings
+    assert (own.members, own.seed, own.lr) == (1, 3, (3e-2,))
+    assert alone.config.data["path"] == "runs/graphs.safetensors"
+    expected = evaluate(whole, GRAPHS, "validation", 1, epoch=epoch, device="cpu")
+    found = evaluate(alone, GRAPHS, "validation", device="cpu")
+    assert found.metrics["log10_mse"] == pytest.approx(expected.metrics["log10_mse"])
+    other = evaluate(whole, GRAPHS, "validation", 0, epoch=epoch, device="cpu")
+    assert found.metrics["log10_mse"] != pytest.approx(other.metrics["log10_mse"])
+    best = whole.summary["best"][1]
+    assert alone.summary["best"] == [best] and not (alone.folder / METRICS).exists()
 
 
 def test_loading_leaves_the_random_numbers_alone(run):

@@ -17,6 +17,7 @@ def report(
     *,
     out: Path | None = None,
     markdown: Path | None = None,
+    summary: Path | None = None,
     data: Path | None = None,
     interval: float | None = None,
     device: options.Device = "",
@@ -32,6 +33,8 @@ def report(
         out: HTML file to write. Default: report.html in that folder.
         markdown: With results of pna reproduce: also write the page as Markdown to this file.
             Default: no Markdown.
+        summary: With results of pna reproduce: also write the summary of all claims as Markdown to
+            this file, and its figure to a folder figures beside it. Default: no summary.
         data: With a run: its graph set, if the file has moved. Default: the file that it was
             trained on.
         interval: With a run: draw intervals that cover this share of molecules like those of the
@@ -47,11 +50,12 @@ def report(
     with errors() as console:
         check_device(device)
         if Run(results).exists:
-            if markdown is not None:
-                raise ValueError(
-                    f"got --markdown for the run {results}, expected it with results of pna "
-                    "reproduce; leave it out"
-                )
+            for option, file in (("--markdown", markdown), ("--summary", summary)):
+                if file is not None:
+                    raise ValueError(
+                        f"got {option} for the run {results}, expected it with results of pna "
+                        "reproduce; leave it out"
+                    )
             from pna.report.run_page import write_page as write_run
             from pna.report.run_results import RunResults
 
@@ -64,17 +68,20 @@ def report(
                 f"got --data or --interval for {results}, which is not the folder of a run; leave "
                 "them out"
             )
-        print_line(console, _report_experiments(results, page, markdown))
+        print_line(console, _report_experiments(results, page, markdown, summary))
 
 
-def _report_experiments(results: Path, page: Path, markdown: Path | None) -> str:
+def _report_experiments(
+    results: Path, page: Path, markdown: Path | None, summary: Path | None
+) -> str:
     """Write the page of results of `pna reproduce`; returns what was written, in words."""
     from pna.report.drawings import draw
     from pna.report.experiments import write_markdown, write_page
     from pna.report.read import ExperimentResult, find
+    from pna.report.summary import write_summary
 
     folders = find(results)
-    for target in (page, markdown):
+    for target in (page, markdown, summary):
         if target is not None:
             check_target(target, force=True)
     found = [ExperimentResult.read(folder) for folder in folders]
@@ -83,5 +90,8 @@ def _report_experiments(results: Path, page: Path, markdown: Path | None) -> str
     if markdown is not None:
         write_markdown(markdown, dict(zip(folders, found, strict=True)))
     also = "" if markdown is None else f", as Markdown {markdown}"
+    if summary is not None:
+        write_summary(summary, results)
+        also += f", the summary {summary}"
     drawn = f"drew {len(figures)} figures beside the scores of {len(folders)} results"
     return f"{drawn}; the page is {page}{also}"

@@ -28,6 +28,7 @@ from pna.cli.shared import (
 
 if TYPE_CHECKING:
     from pna.paper.experiment import Experiment, Variant
+    from pna.paper.reproduce import Options
 
 
 @explained
@@ -45,6 +46,7 @@ def reproduce(
     again: bool = False,
     out: Path | None = None,
     runs: Path = Path("runs"),
+    weights: Path | None = None,
     device: Device = "",
     workers: AtLeast0 = 0,
 ) -> None:
@@ -76,6 +78,8 @@ def reproduce(
             results-again (or OUT-again).
         out: Folder for the results. Default: results, or quick with --quick.
         runs: Folder for graph sets and trained models.
+        weights: Folder, such as results/weights: for each of the models whose run is in --runs,
+            keep the weights of the member with the lowest validation loss. Default: keep none.
         workers: Number of models trained at the same time; 0: one per CPU core, or 1 on a GPU.
     """
     from pna.cli.theory import COMPUTED, compute
@@ -91,7 +95,7 @@ def reproduce(
             reproduce(
                 each, quick=quick, protocol=protocol, recipe=recipe, members=members,
                 models=models, edges=edges, resume=resume, again=again, out=out, runs=runs,
-                device=device, workers=workers,
+                weights=weights, device=device, workers=workers,
             )  # fmt: skip
         return
     begin = time.monotonic()
@@ -119,7 +123,7 @@ def reproduce(
         if again:
             base = base.with_name(f"{base.name}-again")
             folder = base / name / f"{protocol}-{recipe}"
-        for path in (folder, runs):
+        for path in (folder, runs, *([] if weights is None else [weights])):
             check_folder(path)
         named = parse_names(models)
         chosen = experiment.chosen(named)
@@ -174,11 +178,30 @@ def reproduce(
             print_comparison(stored, folder, console)
         else:
             show(folder, console, redraw=bool(trials))
+        if weights is not None:
+            keep(experiment, folder, runs, options, weights, console)
     taken = timedelta(seconds=round(time.monotonic() - begin))
     done_now = f"{taken}." if trials else "Nothing was trained: these are stored results."
     print_line(
         console, f"{done_now} Results and figures are in {folder}; one page: pna report {folder}"
     )
+
+
+def keep(
+    experiment: Experiment,
+    folder: Path,
+    runs: Path,
+    options: Options,
+    weights: Path,
+    console: Console,
+) -> None:
+    """Keep the weights of the best runs, and list them."""
+    from pna.paper.weights import keep_weights
+    from pna.report.kept import write_list
+
+    log = partial(print_line, console)
+    if keep_weights(experiment, folder, runs, options, weights, log):
+        write_list(weights, folder.parent.parent)
 
 
 def those_stored(folder: Path, chosen: list[Variant]) -> list[Variant]:

@@ -28,6 +28,13 @@ def published_(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
+def published_layers_(model: nn.Module) -> None:
+    """As `published_`, but only in convolutions, with what mixes their towers: in the authors' code
+    for molecules and superpixels, embeddings and the head begin as usual."""
+    for name in ("convolutions", "mixing"):
+        published_(model.get_submodule(name))
+
+
 def default_(model: nn.Module) -> None:
     """The initialisation of every module itself."""
 
@@ -44,7 +51,12 @@ def remembering_(model: nn.Module) -> None:
             nn.init.zeros_(module.bias_hh[update])
 
 
-INITIAL = {"default": default_, "published": published_, "remembering": remembering_}
+INITIAL = {
+    "default": default_,
+    "published": published_,
+    "published-layers": published_layers_,
+    "remembering": remembering_,
+}
 
 
 def initialise(model: nn.Module, how: str) -> None:

@@ -123,22 +123,35 @@ def not_run(scores: Scores, *names: str) -> Verdict | None:
     return Verdict(NOT_RUN, f"without {', '.join(missing)}") if missing else None
 
 
+def gaps(
+    scores: Scores, name: str, others: Sequence[str], measured: Measured
+) -> dict[str, Difference]:
+    """A population minus every other that was run: first the one with the least error."""
+    if name not in scores.populations:
+        return {}
+    ours = measured(scores, name)
+    found = {
+        other: difference(ours, measured(scores, other))
+        for other in others
+        if other != name and other in scores.populations
+    }
+    return dict(sorted(found.items(), key=lambda gap: -gap[1].mean))
+
+
 @decides
 def best(scores: Scores, name: str, others: Sequence[str], measured: Measured) -> Verdict:
     """Whether a population has less error than every other that was run."""
     rivals = [other for other in others if other != name]
-    present = [other for other in rivals if other in scores.populations]
-    if name not in scores.populations or not present:
+    found = gaps(scores, name, rivals, measured)
+    if not found:
         return Verdict(NOT_RUN, "the models it is about were not all run")
-    ours = measured(scores, name)
-    gaps = {other: difference(ours, measured(scores, other)) for other in present}
-    closest = max(gaps, key=lambda other: gaps[other].mean)
-    gap = _as_shown(gaps[closest], scores.metric)
+    closest = next(iter(found))
+    gap = _as_shown(found[closest], scores.metric)
     shown = gap.with_digits(3 if max(abs(gap.mean), gap.half) < 0.1 else 2)
     words = f"{name} against {closest}, the closest: {shown}"
-    if len(present) < len(rivals):
-        words += f"; of {len(rivals)} others {len(present)} were run"
-    return Verdict(outcome(gap.sign for gap in gaps.values()), words, len(gaps))
+    if len(found) < len(rivals):
+        words += f"; of {len(rivals)} others {len(found)} were run"
+    return Verdict(outcome(gap.sign for gap in found.values()), words, len(found))
 
 
 def _as_shown(gap: Difference, metric: str) -> Difference:

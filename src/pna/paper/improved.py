@@ -1,4 +1,4 @@
-"""PNA improved within the parameters of its plain row, and ablations of every ingredient. All
+"""Rows improved within the parameters of their plain row, and ablations of every ingredient. All
 choices were made on validation sets, never on test sets."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from pna.paper.experiment import Variant
 from pna.paper.real_world import COMMON
 
-ROW, LABEL = "pna improved", "PNA, improved"
+IMPROVED = "improved"  # in the names of rows
 
 # On ZINC the last layer is narrower than the others, so it has no residual connection. With a
 # readout of the sum of all layers, training starts at a loss many times as large.
@@ -49,17 +49,19 @@ def no_decay(plain: float) -> Change:
 def improved(
     plain: Variant,
     hidden: int,
+    ingredients: str,
     *,
     walks: tuple[int, int] = (0, 0),
     arguments: Mapping[str, Any],
     **changes: Any,
 ) -> Variant:
     """The improved row: the plain one with another width, with random walks as features, with other
-    arguments of the model, and with `TRAINING` and further `changes` to its training."""
+    arguments of the model, and with `TRAINING` and further `changes` to its training. Its label
+    names the `ingredients` beside `TRAINING` and AdamW."""
     return replace(
         plain,
-        row=ROW,
-        label=LABEL,
+        row=f"{plain.row} {IMPROVED}",
+        label=f"{plain.label} + {ingredients}, AdamW, cosine, averaging",
         hidden=hidden,
         walks=walks,
         arguments=plain.arguments | dict(arguments),
@@ -72,7 +74,7 @@ def changed(variant: Variant, change: Change) -> Variant:
     return replace(
         variant,
         row=f"{variant.row} {change.name}",
-        label=f"{variant.label}, {change.label}",
+        label=f"… {change.label}",
         hidden=variant.hidden if change.hidden is None else change.hidden,
         walks=variant.walks if change.walks is None else change.walks,
         arguments=variant.arguments | dict(change.arguments),

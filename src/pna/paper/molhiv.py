@@ -34,7 +34,7 @@ def _mpnn(row: str) -> Variant:
 
 _PNA = _simple("pna", 80)
 _IMPROVED = improved(
-    _PNA, 76, epochs=60, warmup=3, optimiser="adamw", weight_decay=0.05,
+    _PNA, 76, "a virtual node", epochs=60, warmup=3, optimiser="adamw", weight_decay=0.05,
     arguments={"virtual_node": True},
 )  # fmt: skip
 

@@ -144,7 +144,8 @@ def first_of_splits(graphs: GraphSet, count: int) -> GraphSet:
 class RealWorld(Experiment):
     """A column of the paper's real-world table: its rows on one benchmark.
 
-    A variant's `changes` are to `COMMON` and to the experiment's own `settings`.
+    A variant's `changes` are to `COMMON` and to the experiment's own `settings`; "init" is of its
+    weights.
     """
 
     protocols: tuple[str, ...] = ("benchmark",)
@@ -173,8 +174,9 @@ class RealWorld(Experiment):
         settings = COMMON | self.settings | variant.changes
         if quick:
             settings["epochs"] = QUICK_EPOCHS
+        init = settings.pop("init", "default")
         model = ModelSettings(
-            variant.convolution, variant.architecture, variant.hidden, "default", variant.arguments
+            variant.convolution, variant.architecture, variant.hidden, init, variant.arguments
         )
         return PlannedRun(variant, graphs, model, Settings(members=members, **settings), self.loss)
 

@@ -50,7 +50,14 @@ _NO_MIRROR = Change("without mirror", "not mirrored", arguments={"mirror": ()})
 def _improved(seen: dict[str, Any], *changes: Change) -> list[Variant]:
     """The plain model with improved training, and its ablations."""
     training: dict[str, Any] = {"optimiser": "adamw", "weight_decay": 0.1, "lr": 2e-3}
-    full = improved(_PLAIN, _PLAIN.hidden, epochs=50, arguments=seen | {"dropout": 0.1}, **training)
+    full = improved(
+        _PLAIN,
+        _PLAIN.hidden,
+        "augmentation, less dropout",
+        epochs=50,
+        arguments=seen | {"dropout": 0.1},
+        **training,
+    )
     return [full, *(changed(full, change) for change in (*changes, *_CHANGES))]
 
 

@@ -139,6 +139,70 @@ DIAMETER = Experiment(
     ),
 )  # fmt: skip
 
+# Larger graphs again: a head that divides by no deviation of training, and depths that leak nothing
+
+
+def _without_batch_norm(name: str, title: str, depth: str) -> Experiment:
+    """Every model with LayerNorm in the head of graphs, 30 runs, none of which is left out."""
+    every = {split.removeprefix("test "): on_average(split, None) for split in _SIZES}
+    curve = {
+        size: (value, on_average(f"test {size}", None, ratio=True))
+        for size, (value, _) in _CURVE.items()
+    }
+    return Experiment(
+        name,
+        title,
+        variants(arguments={"depth": depth, "head_norm": "layer"}),
+        splits=_SIZES,
+        extrapolation=True,
+        members=30,
+        figure="curves",
+        claims=(
+            Claim("PNA is the best model at every size, of all runs",
+                  best_everywhere("pna", _ALL, every)),
+            Claim("Of the models with one aggregator, the maximum extrapolates best, of all runs",
+                  best_everywhere("mpnn-max", SINGLE,
+                                  {size: every[size] for size in list(every)[1:]})),
+            Claim("PNA is at or below its published curve, of N/2 steps, up to 49 nodes",
+                  within("pna", curve)),
+        ),
+    )  # fmt: skip
+
+
+LAYER_NORM = (
+    _without_batch_norm("layer-norm", "Larger graphs, N/2 steps, LayerNorm in the head", "N/2"),
+    _without_batch_norm("layer-norm-n", "Larger graphs, N steps, LayerNorm in the head", "N"),
+    _without_batch_norm("layer-norm-diameter",
+                        "Larger graphs, as deep as the diameter, LayerNorm in the head",
+                        "diameter"),
+)  # fmt: skip
+
+# The appendix' other aggregators in place of those of PNA, or beside them
+
+_MEAN, _STD, _EXTREMA = ("mean",), ("std",), ("max", "min")
+_OTHER_AGGREGATORS = {
+    "softmax": ("softmax and softmin for max and min", (*_MEAN, *_STD, "softmax", "softmin")),
+    "normalised-mean": ("the normalised mean for the mean",
+                        ("normalised_mean", *_STD, *_EXTREMA)),
+    "all-seven": ("all seven",
+                  (*_MEAN, *_STD, *_EXTREMA, "softmax", "softmin", "normalised_mean")),
+}  # fmt: skip
+
+AGGREGATORS = Experiment(
+    "aggregators",
+    "Softmax, softmin and the normalised mean as aggregators",
+    (
+        *variants("pna"),
+        *(Variant(f"pna-{name}", f"PNA, {label}", "pna", arguments={"aggregators": aggregators})
+          for name, (label, aggregators) in _OTHER_AGGREGATORS.items()),
+    ),
+    ordered=True,
+    claims=(
+        Claim("PNA's aggregators are better than those with any of the others",
+              best("pna", [f"pna-{name}" for name in _OTHER_AGGREGATORS], on_average(top=None))),
+    ),
+)  # fmt: skip
+
 # Moments as aggregators: from the mean alone to five of them, against the four of PNA
 
 _MOMENTS = ("mean", "std", "moment_3", "moment_4", "moment_5")
@@ -286,6 +350,6 @@ PARAMETERS = Experiment(
 
 #: In the order in which they are shown.
 EXPERIMENTS = (
-    MULTITASK, EXTRAPOLATION, DIAMETER, MOMENTS, GRAPH_TYPES, ARCHITECTURES, SINGLE_TASK,
-    PARAMETERS,
+    MULTITASK, EXTRAPOLATION, DIAMETER, *LAYER_NORM, MOMENTS, AGGREGATORS, GRAPH_TYPES,
+    ARCHITECTURES, SINGLE_TASK, PARAMETERS,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pna.names import lookup
-from pna.paper.improved import ROW as IMPROVED
+from pna.paper.improved import IMPROVED
 from pna.paper.scores import TOP
 from pna.report.benchmark import BEST, LAST, SHOWN, Cells
 from pna.report.dot_plots import draw_paired_plot, draw_strip_plot
@@ -270,7 +270,7 @@ def _benchmark(result: ExperimentResult) -> list[Drawing]:
 def _losses(result: ExperimentResult, names: Sequence[str]) -> dict[str, list[Losses]]:
     """Curves of plain rows, and of improved ones together with the plain PNA."""
     kinds: dict[str, list[Losses]] = {"plain rows": [], "improved rows": []}
-    improved = [name for name in names if result.row(name).startswith(IMPROVED)]
+    improved = [name for name in names if IMPROVED in result.row(name).split()]
     for name in names:
         if name not in result.curves:
             continue

@@ -32,6 +32,11 @@ def render(template: str, **values: Any) -> str:
     return Markup(_TEMPLATES.get_template(template).render(values))
 
 
+def render_text(template: str, **values: Any) -> str:
+    """Text of a file in `templates`; values are not escaped."""
+    return _TEMPLATES.overlay(autoescape=False).get_template(template).render(values)
+
+
 def document(title: str, body: str) -> str:
     """The whole page; `title` is text, `body` is HTML."""
     light, dark = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
@@ -20,6 +21,9 @@ from pna.report.figures import literal
 BASELINE: dict[str, dict[str, Any]] = {
     "predicting the mean": {"color": FAINT, "linestyle": "--", "linewidth": 1}
 }
+
+
+_LINE = 40  # letters of a label on one line
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def quieten(axes: Axes, title: str, label: str = "", grid_axis: Literal["x", "bo
 
 
 def label_rows(axes: Axes, series: Sequence[Series]) -> None:
-    """Labels of rows at the left, the first on top."""
-    axes.set_yticks(range(len(series)), [literal(one.label) for one in series])
+    """Labels of rows at the left, the first on top; long ones have several lines."""
+    axes.set_yticks(range(len(series)), [literal(fill(one.label, _LINE)) for one in series])
     axes.set_ylim(len(series) - 0.4, -0.6)
     for text, one in zip(axes.get_yticklabels(), series, strict=False):  # no texts if shared
         text.set(color=INK, fontsize=9, fontweight=weight(one))

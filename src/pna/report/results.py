@@ -117,7 +117,8 @@ def tables(result: ExperimentResult) -> list[TextTable]:
     columns = statistics(result) + tasks(result)
     errors = beside_the_paper("log10 of the mean square error: lower is better", result, columns)
     if figure == "pairs":
-        return [*(between_groups(result, columns, other) for other in result.pairs), errors]
+        between = (between_groups(result, columns, other) for other in result.pairs)
+        return [*between, errors, *overfitting(result)]
     if figure == "sizes":
         return [sizes(result), errors]
     if result.published.get(BASELINE, "average") is not None:
@@ -174,6 +175,24 @@ def between_groups(result: ExperimentResult, columns: Sequence[Column], other: s
     title = f"{groups[0]} minus {groups[1]}: below 0, the first is better"
     heads = (column.head for column in columns)
     return stacked(title[:1].upper() + title[1:], ("model", "", *heads), blocks)
+
+
+def overfitting(result: ExperimentResult) -> list[TextTable]:
+    """How much larger the last validation loss is than the training loss, by row and group; no
+    table without curves."""
+    groups = result.experiment.groups
+    rows: dict[str, dict[str, str]] = {}
+    for name in result.names:
+        if curve := result.curves.get(name):
+            gap = math.log10(curve[-1]["validation"] / curve[-1]["training"])
+            label = result.label(name, with_group=False)
+            rows.setdefault(label, {})[result.group(name)] = number(gap, sign=True)
+    cells = tuple((label, *(of.get(g, number(None)) for g in groups)) for label, of in rows.items())
+    title = (
+        "Overfitting: log10 of the ratio of validation to training loss after the last epoch, of "
+        "mean losses over the members"
+    )
+    return [TextTable(title, ("model", *groups.values()), cells)] if cells else []
 
 
 def sizes(result: ExperimentResult) -> TextTable:

@@ -438,6 +438,45 @@ def load_population(
     run: Run, epoch: str = "best", aggregators: Sequence[type[Aggregator]] = ()
 ) -> tuple[Population, Config]:
     """All members of a run, with the weights of their "best" or "last" epoch."""
+    tensors, facts, config = _weights(run, epoch, aggregators)
+    return Population([_rebuilt(config, tensors, k) for k in range(len(facts["best"]))]), config
+
+
+def write_member(
+    run: Run, member: int, folder: str | Path, epoch: str = "best", data: str | None = None
+) -> Run:
+    """Write one member of a run as a run of its own, with its "best" or "last" weights as the best.
+
+    The new run can be evaluated and predict, but not be trained further. It has no losses, no
+    thresholds and no calibration. `data` is where it looks for its graphs. Default: where the run
+    does.
+    """
+    tensors, facts, config = _weights(run, epoch)
+    summary, settings = run.summary, config.settings
+    if summary is None:
+        raise ValueError(f"got {run.folder}, which is not finished, expected a finished run")
+    own = replace(
+        settings,
+        members=1,
+        seed=settings.seeds[member],
+        lr=(settings.of_members("lr")[member],),
+        weight_decay=(settings.of_members("weight_decay")[member],),
+        task_weights=settings.task_weights[member : member + 1],
+    )
+    alone, path = Run(folder), data or config.data["path"]
+    own_config = replace(config, settings=own, data=config.data | {"path": path})
+    alone.start(own_config, run.environment)
+    lists = {name: [summary[name][member]] for name in ("best", "best_epoch", "broken")}
+    named = {name: tensor[member : member + 1] for name, tensor in tensors.items()}
+    alone.write(BEST, named, {"epoch": facts["epoch"], "seconds": facts["seconds"], **lists})
+    alone.finish({name: summary[name] for name in _SUMMED_UP} | lists)
+    return alone
+
+
+def _weights(
+    run: Run, epoch: str, aggregators: Sequence[type[Aggregator]] = ()
+) -> tuple[dict[str, Tensor], dict[str, Any], Config]:
+    """The weights of all members by name, and the facts and the configuration in their file."""
     tensors, facts = run.read(lookup("epoch", epoch, {"best": BEST, "last": LAST}))
     config = _checked(BEST if epoch == "best" else LAST, tensors, facts, aggregators)
     if epoch == "last":
@@ -450,7 +489,7 @@ def load_population(
         begin = "final.buffer."
         buffers = {n.removeprefix(begin): t for n, t in tensors.items() if n.startswith(begin)}
         tensors = named | buffers
-    return Population([_rebuilt(config, tensors, k) for k in range(len(facts["best"]))]), config
+    return tensors, facts, config
 
 
 def _rebuilt(config: Config, tensors: dict[str, Tensor], member: int) -> nn.Module:

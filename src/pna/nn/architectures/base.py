@@ -277,15 +277,23 @@ def register(name: str, architecture: type[Architecture], *, hidden: int, **defa
     ARCHITECTURES[name], DEFAULTS[name] = architecture, {"hidden": hidden, **defaults}
 
 
-def paper_head(final: str) -> Head:
-    """The heads of the paper's multi-task models, with the activation `final`; "none" for none."""
+#: Normalisations in the graph head of the paper's multi-task models, each made for a width.
+HEAD_NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": partial(BatchNorm, level="graph"),
+    "layer": nn.LayerNorm,
+}
+
+
+def paper_head(final: str, norm: str = "batch") -> Head:
+    """The heads of the paper's multi-task models, with the activation `final`; "none" for none, and
+    one of `HEAD_NORMS` in the graph head."""
     last = None if final == "none" else final
+    of_graphs = lookup("norm", norm, HEAD_NORMS)
 
     def make(level: str, inputs: int, width: int, targets: int) -> MLP:
         if level != "graph":
             return MLP([inputs, width, width, targets], "leaky_relu", last)
-        norm = partial(BatchNorm, level="graph")
-        return MLP([inputs, width, width, targets], "relu", last, norm)
+        return MLP([inputs, width, width, targets], "relu", last, of_graphs)
 
     return make
 

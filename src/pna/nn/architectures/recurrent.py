@@ -51,6 +51,8 @@ class Recurrent(Architecture):
             changes by more than `tolerance`, after N steps at most.
         dropout: probability of dropping a feature after every convolution but the last.
         final: activation of the predictions; "none" for none.
+        head_norm: normalisation in the head for graphs: over the "batch", or over the features of
+            each graph ("layer"). The first divides by deviations in training, which may be near 0.
         gru: whether a GRU follows each convolution; without it, the convolution's output is the
             next state.
         readout: "set2set", or "sum", "mean" or "max" over the nodes of a graph.
@@ -79,6 +81,7 @@ class Recurrent(Architecture):
         depth: str | int = "N/2",
         dropout: float = 0.0,
         final: str = "leaky_relu",
+        head_norm: str = "batch",
         gru: bool = True,
         readout: Readout = "set2set",
         swap_gru: bool = False,
@@ -107,7 +110,8 @@ class Recurrent(Architecture):
         self.gru, self.dropout = GRU(hidden) if gru else None, Dropout(dropout)
         edge_dim = arguments.get("edge_dim") or 0
         targets = Outputs(node_targets, graph_targets, edge_targets, edge_dim, symmetric)
-        self._add_heads(convolution, hidden, targets, readout, clusters, paper_head(final))
+        head = paper_head(final, head_norm)
+        self._add_heads(convolution, hidden, targets, readout, clusters, head)
 
     def levels(self, smallest: int, largest: int) -> Sequence[int]:
         """Graph sizes between these above which graphs take more steps, largest first.

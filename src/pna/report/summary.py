@@ -1,0 +1,426 @@
+"""The page that says in a minute whether PNA holds up: docs/results.md, made from results.
+
+Every lead on it is in favour of a claim if it is above 0: how far PNA is ahead of its best rival,
+or of a published number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pna.files import replacing
+from pna.paper.claims import (
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    OPEN,
+    Decide,
+    Difference,
+    Measured,
+    best,
+    difference,
+    gaps,
+    measured_as,
+    on_average,
+    on_task,
+)
+from pna.paper.models import LABELS, SINGLE
+from pna.paper.published import published
+from pna.paper.scores import BASELINE, LEVEL, Scores
+from pna.paper.thresholds import within
+from pna.report.page import render_text
+from pna.report.read import ExperimentResult, find
+
+_MODELS = tuple(LABELS)
+_SHORT = {HOLDS: "holds", FAILS: "does not hold", OPEN: "not decidable"}
+NONE = "–"
+
+#: Pages of details, in docs/results/.
+PAGES = {
+    "multitask": "six tasks at once, by every recipe; errors by type of graph",
+    "extrapolation": "larger graphs, and models as deep as the diameter",
+    "appendix": "moments, parameters, architectures, single tasks",
+    "training": "our recipe, one part left out at a time",
+    "zinc": "molecules, mean absolute error",
+    "molhiv": "molecules, area under the ROC curve",
+    "superpixels": "MNIST and CIFAR10",
+    "nodes": "tolokers and minesweeper, nodes of one graph",
+}
+
+#: By the folder of the results in the column "as in the paper": whether training and data are the
+#: paper's.
+SAME = {
+    "multitask/published-plain": "yes",
+    "multitask/paper-plain": "training yes; graphs as the paper describes, not as its code drew "
+    "them",
+    "extrapolation/paper-plain": "training yes; graphs as the paper describes",
+    "parameters/paper-plain": "training yes; graphs as the paper describes",
+    "zinc/benchmark-published": "yes, but for initial weights",
+    "molhiv/benchmark-published": "PNA yes; the others are trained as PNA here",
+}
+
+
+@dataclass(frozen=True)
+class Test:
+    """One number that decides a claim: its verdict, and its lead, on the scores of a folder."""
+
+    decide: Decide
+    lead: Callable[[Scores], Difference]
+    rival: Callable[[Scores], str] = lambda scores: ""
+
+
+def ahead(name: str, others: Sequence[str], measured: Measured) -> Test:
+    """The lead of a population over the closest of others."""
+
+    def closest(scores: Scores) -> tuple[str, Difference]:
+        return next(iter(gaps(scores, name, others, measured).items()))
+
+    return Test(
+        best(name, others, measured),
+        lambda scores: _negative(closest(scores)[1]),
+        lambda scores: closest(scores)[0],
+    )
+
+
+def below(name: str, limit: float, measured: Measured) -> Test:
+    """How far a population is below a published error."""
+
+    def lead(scores: Scores) -> Difference:
+        found = measured(scores, name)
+        return Difference(limit - found.mean, found.half)
+
+    return Test(within(name, {"": (limit, measured)}), lead)
+
+
+def _negative(gap: Difference) -> Difference:
+    return Difference(-gap.mean, gap.half)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A row of the table: tests of one claim by folder. The first folder counts that has the
+    models."""
+
+    claim: str
+    paper: float | None  # the lead in the paper
+    plain: Mapping[str, Test]  # trained as in the paper
+    well: Mapping[str, Test]  # trained well
+    times: float = 1.0  # leads are shown multiplied by this, with these digits and a unit
+    digits: int = 2
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A headline decided by the results of one folder."""
+
+    folder: str
+    outcome: str
+    lead: Difference
+    rival: str
+    comparisons: int
+    strict: Callable[[int], str]  # the outcome if so many comparisons share the 5%
+    resampled: str  # the outcome with a bootstrap of the selection of runs
+
+
+def _paper_lead(experiment: str, name: str, others: Sequence[str], column: str) -> float | None:
+    """Of the smallest error in the paper over that of a population; areas are negative errors."""
+    table = published(experiment)
+    sign = -1.0 if experiment == "molhiv" else 1.0
+    known = [v for other in others if (v := table.get(other, column)) is not None and other != name]
+    ours = table.get(name, column)
+    return None if ours is None or not known else min(sign * v for v in known) - sign * ours
+
+
+def _ratio(column: str) -> float:
+    """PNA's published ratio to predicting the mean."""
+    found = [published("multitask").get(row, column) for row in ("pna", BASELINE)]
+    assert found[0] is not None and found[1] is not None
+    return found[0] - found[1]
+
+
+#: Tests by folder: trained as in the paper, and trained well.
+_Both = tuple[dict[str, Test], dict[str, Test]]
+_PLAIN = ("multitask/published-plain", "multitask/paper-plain")
+_TUNED = "multitask/published-tuned"
+_FRESH = "fresh-test/paper-chosen"
+_WITHOUT = "pna-no-scalers"
+
+
+def _six(name: str, others: Sequence[str], fresh: Sequence[str] = (), well: str = _TUNED) -> _Both:
+    """Tests on six tasks. On fresh graphs no run is selected; rivals may be others there."""
+    usual = ahead(name, others, on_average())
+    new = ahead(name, fresh or others, on_average(top=None))
+    return dict.fromkeys(_PLAIN, usual), {_FRESH: new, well: usual}
+
+
+def _like_published(column: str, measured: Measured) -> _Both:
+    test = below("pna", _ratio(column), measured)
+    return dict.fromkeys(_PLAIN, test), {_TUNED: test}
+
+
+def _plainly(experiment: str, test: Test) -> _Both:
+    return {f"{experiment}/paper-plain": test}, {f"{experiment}/paper-redrawn": test}
+
+
+def _real(
+    experiment: str, claim: str, name: str, others: Sequence[str], split: str, metric: str
+) -> Headline:
+    shares = metric == "roc_auc"
+    test = ahead(name, others, measured_as(metric, split))
+    lead = _paper_lead(experiment, name, others, "test")
+    times, digits, unit = (100.0, 1, " %") if shares else (1.0, 3, "")
+    return Headline(
+        claim, lead, {f"{experiment}/benchmark-published": test}, {}, times, digits, unit
+    )
+
+
+_ZINC = ("mpnn-sum", "mpnn-max", _WITHOUT, "gated-gcn", "gin", "gcn", "gat", "monet", "sage",
+         "diffpool", "mlp", "mlp-gated")  # fmt: skip
+_LARGE = "test 45-49"
+
+#: The ten rows of the table.
+HEADLINES = (
+    Headline("PNA has the lowest error over six tasks",
+             _paper_lead("multitask", "pna", _MODELS, "average"),
+             *_six("pna", _MODELS)),
+    Headline("Scalers help: PNA against PNA without scalers",
+             _paper_lead("multitask", "pna", (_WITHOUT,), "average"),
+             *_six("pna", (_WITHOUT,), (f"{_WITHOUT} equal",), "multitask/published-redrawn")),
+    Headline("Several aggregators help: PNA without scalers against models with one",
+             _paper_lead("multitask", _WITHOUT, SINGLE, "average"),
+             *_six(_WITHOUT, SINGLE)),
+    Headline("PNA has its published error over six tasks", 0.0,
+             *_like_published("average", on_average(ratio=True))),
+    Headline("PNA has its published error in shortest paths", 0.0,
+             *_like_published("sssp", on_task("sssp", ratio=True))),
+    Headline("PNA has the lowest error on graphs of 45 to 49 nodes",
+             _paper_lead("extrapolation", "pna", _MODELS, _LARGE),
+             *_plainly("extrapolation", ahead("pna", _MODELS, on_average(_LARGE)))),
+    Headline("PNA with 16 features is ahead of other models with 20", None,
+             *_plainly("parameters", ahead("pna", [f"{n} 20" for n in SINGLE], on_average()))),
+    _real("zinc", "PNA has the lowest error on ZINC, without edge features", "pna", _ZINC,
+          "test, last epoch", "mae"),
+    _real("zinc", "PNA has the lowest error on ZINC, with edge features", "pna edges",
+          [f"{name} edges" for name in _ZINC[:4]], "test, last epoch", "mae"),
+    _real("molhiv", "PNA has the largest area on MolHIV", "pna",
+          ("gcn", "gin", "gat", "mpnn-sum", "mpnn-max", _WITHOUT), "test, best epoch", "roc_auc"),
+)  # fmt: skip
+
+
+def cell(tests: Mapping[str, Test], results: Mapping[str, ExperimentResult]) -> Cell | None:
+    """The first folder whose scores decide; None if no folder has the models."""
+    for folder, test in tests.items():
+        if folder not in results:
+            continue
+        scores = results[folder].scores
+        verdict = test.decide(scores)
+        if verdict.outcome == NOT_RUN or "were run" in verdict.because:
+            continue
+
+        def strict(count: int, test: Test = test, scores: Scores = scores) -> str:
+            return test.decide(replace(scores, level=1 - (1 - LEVEL) / count)).outcome
+
+        resampled = test.decide(replace(scores, resampled=True)).outcome
+        rival = test.rival(scores)
+        label = results[folder].label(rival, with_group=False) if rival else ""
+        return Cell(folder, verdict.outcome, test.lead(scores), label, verdict.comparisons, strict,
+                    resampled)  # fmt: skip
+    return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A headline with what decides it."""
+
+    headline: Headline
+    plain: Cell | None
+    well: Cell | None
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        return (found for found in (self.plain, self.well) if found is not None)
+
+    @property
+    def paper(self) -> str:
+        return NONE if self.headline.paper is None else self._number(self.headline.paper)
+
+    @property
+    def same(self) -> str:
+        return "no" if self.plain is None else SAME[self.plain.folder]
+
+    def shown(self, found: Cell | None) -> str:
+        return NONE if found is None else f"{self.lead(found)}, **{_SHORT[found.outcome]}**"
+
+    def lead(self, found: Cell | None) -> str:
+        if found is None:
+            return NONE
+        times, digits = self.headline.times, self.headline.digits
+        shown = Difference(times * found.lead.mean, times * found.lead.half).with_digits(digits)
+        return shown + self.headline.unit
+
+    def _number(self, value: float) -> str:
+        times, digits = self.headline.times, self.headline.digits
+        sign = "+" if value else ""
+        return f"{times * value:{sign}.{digits}f}{self.headline.unit}".replace("-", "−")
+
+
+def read(folder: Path) -> dict[str, ExperimentResult]:
+    """Complete results in a folder, by their paths in it."""
+    found = {path: ExperimentResult.read(path) for path in find(folder)}
+    return {
+        path.relative_to(folder).as_posix(): result
+        for path, result in found.items()
+        if not result.is_quick
+    }
+
+
+def rows(results: Mapping[str, ExperimentResult]) -> list[Row]:
+    return [Row(h, cell(h.plain, results), cell(h.well, results)) for h in HEADLINES]
+
+
+def _claims(made: Sequence[Row], counts: Callable[[Cell], bool]) -> list[str]:
+    """The claims of rows with a cell that counts."""
+    return [row.headline.claim for row in made if any(map(counts, row.cells))]
+
+
+def _gaining(results: Mapping[str, ExperimentResult]) -> list[str]:
+    """Labels of the models that clearly gain from 20 features, of all runs."""
+    result = results.get("parameters/paper-redrawn")
+    if result is None:
+        return []
+    measured, scores = on_average(top=None), result.scores
+    return [
+        LABELS[name]
+        for name in SINGLE
+        if {name, f"{name} 20"} <= scores.populations.keys()
+        and difference(measured(scores, f"{name} 20"), measured(scores, name)).sign < 0
+    ]
+
+
+def summary(results: Mapping[str, ExperimentResult]) -> str:
+    """The page as Markdown."""
+    made = rows(results)
+    cells = [found for row in made for found in row.cells]
+    count = sum(found.comparisons for found in cells)
+
+    def holds(found: Cell) -> bool:
+        return found.outcome == HOLDS
+
+    holding = [*filter(holds, cells)]
+    lasting = _claims(made, lambda found: holds(found) and found.strict(count) == HOLDS)
+    resampled = _claims(made, lambda found: found.outcome != found.resampled)
+    every = [
+        claim.decide(result.scores)
+        for result in results.values()
+        for claim in result.experiment.claims
+    ]
+    origins = published("multitask").counted()
+    return render_text(
+        "results.md", rows=made, count=count, cells=len(cells), holding=len(holding),
+        strict=sum(found.strict(count) == HOLDS for found in holding), lasting=lasting,
+        resampled=resampled, short=_SHORT, is_fresh=_FRESH in results, origins=origins,
+        pages=PAGES.items(),
+        claims=sum(v.outcome != NOT_RUN for v in every),
+        comparisons=sum(v.comparisons for v in every if v.outcome != NOT_RUN),
+        gaining=_gaining(results),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Lead:
+    """A row of the figure: the lead of PNA over its best rival in an experiment."""
+
+    label: str
+    lead: Difference
+    paper: float | None
+    is_plain: bool  # trained as in the paper
+
+
+#: Rows of the figure beside those of the table: label, folder, test, what leads are multiplied by.
+_MORE = (
+    ("six tasks, redrawn", "multitask/paper-redrawn", ahead("pna", _MODELS, on_average())),
+    ("recurrent, eight models", "architectures/paper-redrawn",
+     ahead("pna", (*_MODELS, "mpnn-mean-max-min"), on_average())),
+    ("standard, eight models", "architectures/paper-redrawn",
+     ahead("pna standard", [f"{n} standard" for n in (*_MODELS, "mpnn-mean-max-min")],
+           on_average())),
+    ("20 to 24 nodes", "extrapolation/paper-redrawn",
+     ahead("pna", _MODELS, on_average("test 20-24"))),
+    ("45 to 49 nodes, as deep as the diameter", "diameter/paper-redrawn",
+     ahead("pna", _MODELS, on_average(_LARGE))),
+)  # fmt: skip
+_SUPERPIXELS = tuple(
+    (f"{label} superpixels, edge features", f"{name}/benchmark-published",
+     ahead("pna edges", [f"{n} edges" for n in _ZINC[:4]],
+           measured_as("accuracy", "test, last epoch")))
+    for name, label in (("mnist", "MNIST"), ("cifar10", "CIFAR10"))
+)  # fmt: skip
+_NODES = tuple(
+    (
+        name,
+        f"{name}/benchmark-full-batch",
+        ahead("pna", ("gcn", "gin", "gat", "sage"), measured_as("roc_auc", "test, best epoch")),
+    )
+    for name in ("tolokers", "minesweeper")
+)
+
+
+def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
+    """Leads of PNA over its best rival, by what they are measured in."""
+    lowest, _, _, _, _, large, wide, zinc, zinc_edges, molhiv = rows(results)
+    synthetic = [
+        *_leads("six tasks", lowest), *_leads("45 to 49 nodes", large),
+        *_leads("other models with 20 features", wide), *_others(_MORE, results),
+    ]  # fmt: skip
+    areas = [
+        *_leads("MolHIV, area", molhiv), *_others(_SUPERPIXELS, results, 100.0),
+        *_others(_NODES, results, 100.0),
+    ]  # fmt: skip
+    return {
+        "Synthetic graphs: log10 of the error": synthetic,
+        "ZINC: mean absolute error": [
+            *_leads("without edge features", zinc), *_leads("with edge features", zinc_edges)
+        ],
+        "Areas and accuracies, %": areas,
+    }  # fmt: skip
+
+
+def _leads(label: str, row: Row) -> list[Lead]:
+    times = row.headline.times
+    paper = None if row.headline.paper is None else times * row.headline.paper
+    both = row.plain is not None and row.well is not None
+    return [
+        Lead(label + (f", trained {how}" if both else ""),
+             Difference(times * found.lead.mean, times * found.lead.half), paper, how == "plainly")
+        for how, found in (("plainly", row.plain), ("well", row.well))
+        if found is not None
+    ]  # fmt: skip
+
+
+def _others(
+    tests: Sequence[tuple[str, str, Test]],
+    results: Mapping[str, ExperimentResult],
+    times: float = 1.0,
+) -> Iterator[Lead]:
+    for label, folder, test in tests:
+        found = cell({folder: test}, results)
+        if found is not None:
+            gap = Difference(times * found.lead.mean, times * found.lead.half)
+            yield Lead(label, gap, None, "benchmark-published" in folder)
+
+
+def write_summary(path: Path, results: Path) -> list[Path]:
+    """Write the page, and its figure beside it; returns both."""
+    from pna.report.figures import save_svg
+    from pna.report.leads import draw_leads
+
+    found = read(results)
+    with replacing(path) as file:
+        file.write(summary(found))
+    drawn = path.parent / "figures" / "leads.svg"
+    drawn.parent.mkdir(exist_ok=True)
+    save_svg(draw_leads(panels(found)), drawn)
+    return [path, drawn]
