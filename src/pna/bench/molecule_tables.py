@@ -33,7 +33,7 @@ OURS, CHEMPROP = "pna", "chemprop"
 _SPLIT = "split"  # column of the table that both read
 _WORDS = {"validation": "val"}  # as chemprop spells them
 _RATE_ROWS = (2048, 10240)  # of two tables: the difference of their times has no start
-_RATE = "molecules per second"
+RATE = "molecules per second"
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ def measure_rates(
             (few, more), ((_, short), (cpu, long)) = _RATE_ROWS, times
             rate = (more - few) / max(long - short, 1e-9)
             where = (case.name, f"{case.split} {case.split_seed}", name, f"prediction, {model}")
-            yield MoleculeResult(*where, _RATE, rate, more, None, None, long, cpu)
+            yield MoleculeResult(*where, RATE, rate, more, None, None, long, cpu)
     where = (case.name, f"{case.split} {case.split_seed}", "rdkit", "parsing")
     own = texts[: _RATE_ROWS[0]]
     seconds = _time_to_parse(own)
-    yield MoleculeResult(*where, _RATE, len(own) / seconds, len(own), None, None, seconds, seconds)
+    yield MoleculeResult(*where, RATE, len(own) / seconds, len(own), None, None, seconds, seconds)
 
 
 def _time_to_predict(
