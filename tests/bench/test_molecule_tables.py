@@ -12,17 +12,18 @@ from pna.bench.molecule_tables import (
     OURS,
     Commands,
     MoleculeCase,
-    measure_rate,
+    measure_rates,
     measure_table,
 )
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
 
-#: Predicts the number of letters of a SMILES plus the seed, which `train` has written.
+#: Predicts the number of letters of a SMILES plus the seed, which `train` has written; for a member
+#: of an ensemble, plus its number too.
 PREDICT = """
 import sys
-seed = int(open(sys.argv[2]).read())
+seed = int(open(sys.argv[2]).read()) + int(sys.argv[4])
 rows = open(sys.argv[1]).read().split()[1:]
 lines = [f"{row},{len(row) + seed}" for row in rows]
 open(sys.argv[3], "w").write("\\n".join(["smiles,size", *lines]) + "\\n")
@@ -49,8 +50,9 @@ def packages(monkeypatch) -> list[tuple[str, int]]:
             script = f"open({str(run)!r}, 'w').write('{seed}')" if not fails else "1 / 0"
             return [sys.executable, "-c", script]
 
-        def predict(case, run, out, members):
-            return [sys.executable, "-c", PREDICT, str(case.test), str(run), str(out)]
+        def predict(case, run, out, member):
+            files = (str(case.test), str(run), str(out))
+            return [sys.executable, "-c", PREDICT, *files, str(member or 0)]
 
         return Commands(train, predict, "{}", ensembles)
 
@@ -70,11 +72,14 @@ def test_models_and_ensembles_are_measured_once(table, tmp_path, packages):
     assert {row.metric for row in rows} == {"rmse"} and {row.molecules for row in rows} == {20}
     # an error of 0, 1 and 2; one command trains our ensemble, with seed 0; the other is a mean
     assert np.allclose([row.value for row in rows], [0, 1, 2, 0, 0, 1, 2, 1])
-    assert all(row.cpu_seconds > 0 and row.predict_seconds > 0 for row in rows)
+    # the first model and the ensemble are trained; the others are members of the ensemble
+    timed = [row for row in rows if row.cpu_seconds is not None]
+    assert [row.model for row in timed[:3]] == ["seed 0", "ensemble of 3", "seed 0"]
+    assert all(row.cpu_seconds > 0 and row.predict_seconds > 0 for row in timed)
     assert rows[-1].cpu_seconds == pytest.approx(sum(row.cpu_seconds for row in rows[4:7]))
-    assert len(packages) == 7
+    assert len(packages) == 5
     again = list(measure_table(case, tmp_path / "work", "python"))
-    assert again == rows and len(packages) == 7
+    assert again == rows and len(packages) == 5
     assert len(list(measure_table(case, tmp_path / "work"))) == 4  # ours alone
 
 
@@ -88,12 +93,22 @@ def test_a_command_that_fails_names_its_output(table, tmp_path, packages):
 def test_the_rate_has_no_start(table, tmp_path, packages, monkeypatch):
     """A fake clock: 5 seconds to start, and 2 ms for each row."""
     case = MoleculeCase(table, split="random", seeds=2)
-    list(measure_table(case, tmp_path / "work"))
+    list(measure_table(case, tmp_path / "work", "python"))
+    ran = []
 
     def timed(command, log):
-        rows = len(Path(command[-3]).read_text().split()) - 1
-        return 0.0, 5 + 0.002 * rows
+        rows = len(Path(command[-4]).read_text().split()) - 1
+        ran.append(rows)
+        return 1.0, 5 + 0.002 * rows
 
     monkeypatch.setattr(molecule_tables, "_timed", timed)
-    rate = measure_rate(case, tmp_path / "work")
-    assert rate.predicted == pytest.approx(500) and rate.parsed > 0
+    rates = list(measure_rates(case, tmp_path / "work", "python"))
+    assert [(rate.contender, rate.model) for rate in rates] == [
+        (OURS, "prediction, seed 0"), (OURS, "prediction, ensemble of 2"),
+        (CHEMPROP, "prediction, seed 0"), ("rdkit", "parsing"),
+    ]  # fmt: skip
+    assert [rate.value for rate in rates[:3]] == pytest.approx([500] * 3) and rates[3].value > 0
+    most = max(ran)
+    assert rates[0].molecules == most and rates[0].predict_seconds == pytest.approx(5 + most / 500)
+    list(measure_rates(case, tmp_path / "work"))
+    assert len(ran) == 6  # measured once

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from pna.bench.contenders import BOTH, CONTENDERS, OURS, PYG
 from pna.bench.layer_cases import MOLECULES
+from pna.bench.molecule_tables import RATE
 from pna.bench.results import write
 from pna.cli import app
 from pna.report.bench_tables import (
@@ -19,6 +20,7 @@ from pna.report.bench_tables import (
     WAYS,
     epochs,
     molecule_errors,
+    molecule_rates,
     molecule_times,
     nodes,
     peers,
@@ -144,25 +146,47 @@ def test_the_command_rewrites_the_pages(tmp_path: Path) -> None:
         assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text()
 
 
+def molecule_row(contender: str, model: str, value: str, cpu_seconds: str, **more: str):
+    return {"table": "esol", "split": "scaffold 0", "contender": contender, "metric": "rmse",
+            "molecules": "1128", "model": model, "value": value, "cpu_seconds": cpu_seconds,
+            "cpu": "Xeon", "predict_seconds": "", "predict_cpu_seconds": ""} | more  # fmt: skip
+
+
+KEY = ("contender", "model", "cpu")
+
+
 def test_models_of_molecules_are_compared(tmp_path: Path) -> None:
-    assert NOT_MEASURED in molecule_errors(tmp_path) and NOT_MEASURED in molecule_times(tmp_path)
-
-    def row(contender: str, model: str, value: str, cpu_seconds: str) -> dict[str, Any]:
-        more = {"model": model, "value": value, "cpu_seconds": cpu_seconds}
-        return {"table": "esol", "split": "scaffold 0", "contender": contender, "metric": "rmse",
-                "molecules": "1128", **more}  # fmt: skip
-
+    for table in (molecule_errors, molecule_times, molecule_rates):
+        assert NOT_MEASURED in table(tmp_path)
     rows = [
-        row("pna", "seed 0", "0.7", "10"),
-        row("pna", "seed 1", "0.9", "20"),
-        row("pna", "ensemble of 2", "0.6", "30"),
-        row("chemprop", "seed 0", "0.85", "60"),
+        molecule_row("chemprop", "seed 1", "0.95", "500", cpu="another"),
+        molecule_row("chemprop", "seed 0", "0.99", "500", cpu="another"),
+        molecule_row("pna", "seed 0", "0.7", "15"),
+        molecule_row("pna", "seed 1", "0.9", ""),  # a member of the ensemble
+        molecule_row("pna", "ensemble of 2", "0.6", "30"),
+        molecule_row("chemprop", "seed 0", "0.85", "60"),
     ]
-    write(tmp_path / "molecules.csv", rows, ("contender", "model"))
-    (_, _, errors), (_, _, times) = (
+    write(tmp_path / "molecules.csv", rows, KEY)
+    (_, _, errors), (_, _, *times) = (
         table(tmp_path).splitlines() for table in (molecule_errors, molecule_times)
     )
     assert errors == (
-        "| esol | 1,128 | rmse | 0.850 | 0.800 ± 0.141 | not measured yet | 0.600 (2) |"
+        "| esol | 1,128 | rmse | 0.900 ± 0.071 (2) | 0.800 ± 0.141 (2) | not measured yet | "
+        "0.600 (2) |"
     )
-    assert times == "| esol | 60 s | 15 s | 4.0× | not measured yet | 30 s |  |"
+    assert times == ["| esol | Xeon | 60 s | 15 s | 4.0× | ≈ 120 s | 30 s | 4.0× |"]
+    write(tmp_path / "molecules.csv", [molecule_row("chemprop", "ensemble of 2", "1", "90")], KEY)
+    assert molecule_times(tmp_path).endswith("| 90 s | 30 s | 3.0× |")
+
+
+def test_rates_of_prediction_are_shown(tmp_path: Path) -> None:
+    times = {"metric": RATE, "molecules": "1000", "predict_seconds": "20",
+             "predict_cpu_seconds": "30"}  # fmt: skip
+    rows = [
+        molecule_row("pna", "prediction, seed 0", "100.0", "", **times),
+        molecule_row("pna", "seed 0", "0.7", "15"),
+    ]
+    write(tmp_path / "molecules.csv", rows, KEY)
+    assert molecule_rates(tmp_path).splitlines()[2:] == [
+        "| esol | Xeon | pna, seed 0 | 100 | 50 | 30.0 ms |"
+    ]

@@ -38,13 +38,17 @@ def test_molecules():
     assert "layers" not in model_for(graphs, "pna", {"architecture": "recurrent"}).arguments
 
 
-def test_many_molecules_have_more_layers():
+def test_many_molecules_have_more_layers_and_fewer_epochs():
     graphs = replace(molecules(), metadata={RECORD: {}})
+    plain = graphs[torch.arange(FEW_MOLECULES) % len(graphs)]
+    assert settings_for(plain, {}).epochs == 30 and settings_for(plain[1:], {}).epochs == 50
     graphs = replace(graphs, x_graph=torch.zeros(len(graphs), 2))
     for count, layers in ((FEW_MOLECULES - 1, 1), (FEW_MOLECULES, 3)):
         many = graphs[torch.arange(count) % len(graphs)]
         assert model_for(many, "pna", {}).arguments["layers"] == layers
-        assert settings_for(many, {}).lr == ((2e-3,) if layers == 1 else (1e-3,))
+        settings = settings_for(many, {})
+        assert settings.lr == ((2e-3,) if layers == 1 else (1e-3,))
+        assert (settings.epochs, settings.batch_size) == ((50, 64) if layers == 1 else (30, 128))
 
 
 def test_losses_that_the_graphs_name():

@@ -19,11 +19,12 @@ TRAINED = ["CCO", "CCN", "CCCO", "c1ccccc1"]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """On four molecules; others are validated and tested on."""
+    """On four molecules; others are validated and tested on, and one was not measured."""
     smiles = [*TRAINED, "CCCCCCCCCCCCBr", "CCCCCCCCCCCCCCCl"]
     words = ["train"] * 4 + ["validation", "test"]
     rows = [[s, str(k), word] for k, (s, word) in enumerate(zip(smiles, words, strict=True))]
-    table = Table("my.csv", ("smiles", "y", "fold"), rows, [*range(6)])
+    rows.append(["CCCCCCCCCCCCI", "", "train"])
+    table = Table("my.csv", ("smiles", "y", "fold"), rows, [*range(7)])
     graphs = from_table(table, ["y"], split="fold")
     folder = tmp_path_factory.mktemp("runs") / "run"
     return train(graphs, folder, settings=Settings(epochs=1), device="cpu")

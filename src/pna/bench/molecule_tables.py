@@ -3,6 +3,9 @@
 Each model is trained by the default command of its package, in a process of its own. The time is
 that of the whole command: user and system time, and wall time. A model that was measured is kept
 in the work folder, so that an interrupted benchmark goes on with the next one.
+
+pna trains an ensemble in one command. Its members are the single models; one more command trains
+the first of them alone, for its time.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from pna.train.metrics import measure
 OURS, CHEMPROP = "pna", "chemprop"
 _SPLIT = "split"  # column of the table that both read
 _WORDS = {"validation": "val"}  # as chemprop spells them
-_RATE_ROWS = (4096, 16384)  # of two tables: the difference of their times has no start
+_RATE_ROWS = (2048, 10240)  # of two tables: the difference of their times has no start
+RATE = "molecules per second"
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,20 @@ class MoleculeCase:
 
 @dataclass(frozen=True)
 class MoleculeResult:
-    """One model, or an ensemble, of one package."""
+    """One model, or an ensemble, of one package; or its rate of prediction.
+
+    A rate is that after the start of the command. Its seconds are those of predicting all
+    `molecules`, with the start.
+    """
 
     table: str
     split: str
     contender: str
-    model: str  # "seed 0", or "ensemble of 5"
+    model: str  # "seed 0", or "ensemble of 5"; "prediction, seed 0"
     metric: str
     value: float | None  # over the test molecules, mean over the targets
     molecules: int
-    cpu_seconds: float | None  # user and system time of the training command
+    cpu_seconds: float | None  # user and system time of the training command; None for a member
     seconds: float | None  # wall time of it
     predict_seconds: float | None  # wall time of predicting the test molecules
     predict_cpu_seconds: float | None
@@ -66,19 +74,12 @@ class MoleculeResult:
 
 
 @dataclass(frozen=True)
-class PredictionRate:
-    """Molecules per second, after the start of the command."""
-
-    predicted: float  # by all processes of pna predict
-    parsed: float  # by RDKit alone, in one process
-
-
-@dataclass(frozen=True)
 class Commands:
     """The command lines of a package."""
 
     train: Callable[[_Prepared, Path, int, int], list[str]]  # table, run, seed, members
-    predict: Callable[[_Prepared, Path, Path, int], list[str]]  # table, run, predictions, members
+    #: Table, run, predictions, and a member of an ensemble or None for its mean.
+    predict: Callable[[_Prepared, Path, Path, int | None], list[str]]
     column: str  # of a target in the predictions
     ensembles: bool  # whether one command trains an ensemble; otherwise models are averaged
 
@@ -111,7 +112,7 @@ def peers(python: str) -> dict[str, Commands]:
             "--ensemble-size", str(members),
         ]  # fmt: skip
 
-    def predict_chemprop(case: _Prepared, run: Path, out: Path, members: int) -> list[str]:
+    def predict_chemprop(case: _Prepared, run: Path, out: Path, member: int | None) -> list[str]:
         return [
             *chemprop, "predict", "--test-path", str(case.test), "--smiles-columns", "smiles",
             "--model-paths", str(run), "--preds-path", str(out),
@@ -124,10 +125,11 @@ def peers(python: str) -> dict[str, Commands]:
             "--members", str(members),
         ]  # fmt: skip
 
-    def predict_ours(case: _Prepared, run: Path, out: Path, members: int) -> list[str]:
+    def predict_ours(case: _Prepared, run: Path, out: Path, member: int | None) -> list[str]:
+        of_member = [] if member is None else ["--member", str(member)]
         return [
             sys.executable, "-m", "pna", "predict", str(run), str(case.test), "--out", str(out),
-            "--force",
+            "--force", *of_member,
         ]  # fmt: skip
 
     return {
@@ -145,50 +147,79 @@ def measure_table(
     for name, commands in peers(python).items():
         if name == CHEMPROP and not python:
             continue
-        found: list[_Measured] = []
+        words = f"ensemble of {case.seeds}"
+        together, found = None, list[_Measured]()
         for seed in range(case.seeds):
             status(f"{folder.name}: {name}, seed {seed}")
-            found.append(_measured(commands, prepared, folder / f"{name}-{seed}", seed, 1))
+            if together is None:
+                run = folder / f"{name}-{seed}"
+                found.append(_measured(commands, prepared, run, seed, 1))
+            else:
+                found.append(_of_member(commands, prepared, folder / f"{name}-ensemble", seed))
             yield _row(case, name, f"seed {seed}", prepared, found[-1])
-        if case.seeds > 1:
-            status(f"{folder.name}: {name}, ensemble of {case.seeds}")
-            together = _mean(found)
-            if commands.ensembles:
+            if commands.ensembles and case.seeds > 1 and together is None:
+                status(f"{folder.name}: {name}, {words}")
                 run = folder / f"{name}-ensemble"
                 together = _measured(commands, prepared, run, 0, case.seeds)
-            yield _row(case, name, f"ensemble of {case.seeds}", prepared, together)
+        if case.seeds > 1:
+            yield _row(case, name, words, prepared, together or _mean(found))
 
 
-def measure_rate(
-    case: MoleculeCase, work: Path, status: Log = lambda words: None
-) -> PredictionRate:
-    """The rates of our models that `measure_table` has trained, without the time to start."""
+def measure_rates(
+    case: MoleculeCase, work: Path, python: str = "", status: Log = lambda words: None
+) -> Iterator[MoleculeResult]:
+    """The rates at which models predict that `measure_table` has trained, and that of RDKit's
+    parsing alone in one process."""
     folder = _folder(case, work)
-    prepared, commands = _prepared(case, folder), peers("")[OURS]
-    run = folder / (f"{OURS}-ensemble" if case.seeds > 1 else f"{OURS}-0")
+    prepared = _prepared(case, folder)
     texts = Table.read(prepared.path).column("smiles")
-    path, out, seconds = folder / "rate.csv", folder / "rate-predicted.csv", []
-    for rows in _RATE_ROWS:
-        status(f"{folder.name}: {OURS}, prediction of {rows:,} molecules")
+    for name, commands in peers(python).items():
+        if name == CHEMPROP and not python:
+            continue
+        runs = {"seed 0": folder / f"{name}-0"}
+        if commands.ensembles and case.seeds > 1:
+            runs[f"ensemble of {case.seeds}"] = folder / f"{name}-ensemble"
+        for model, run in runs.items():
+            times = []
+            for rows in _RATE_ROWS:
+                status(f"{folder.name}: {name}, {model}, prediction of {rows:,} molecules")
+                times.append(_time_to_predict(commands, prepared, run, texts, rows))
+            (few, more), ((_, short), (cpu, long)) = _RATE_ROWS, times
+            rate = (more - few) / max(long - short, 1e-9)
+            where = (case.name, f"{case.split} {case.split_seed}", name, f"prediction, {model}")
+            yield MoleculeResult(*where, RATE, rate, more, None, None, long, cpu)
+    where = (case.name, f"{case.split} {case.split_seed}", "rdkit", "parsing")
+    own = texts[: _RATE_ROWS[0]]
+    seconds = _time_to_parse(own)
+    yield MoleculeResult(*where, RATE, len(own) / seconds, len(own), None, None, seconds, seconds)
+
+
+def _time_to_predict(
+    commands: Commands, prepared: _Prepared, run: Path, texts: Sequence[str], rows: int
+) -> tuple[float, float]:
+    """Processor time and wall time of predicting so many molecules, those of a table again and
+    again; or what an earlier call has measured."""
+    done = run.with_suffix(f".{rows}.json")
+    if not done.exists():
         many = [[texts[i % len(texts)]] for i in range(rows)]
+        path, out = run.with_suffix(".many.csv"), run.with_suffix(".rate.csv")
         Table(str(path), ("smiles",), many, [*range(2, rows + 2)]).save(path)
-        given = replace(prepared, test=path)
-        command = commands.predict(given, run, out, case.seeds)
-        seconds.append(_timed(command, folder / "rate.log")[1])
-    (few, more), (short, long) = _RATE_ROWS, seconds
-    return PredictionRate((more - few) / max(long - short, 1e-9), _parsing_rate(texts))
+        command = commands.predict(replace(prepared, test=path), run, out, None)
+        with replacing(done) as file:
+            json.dump(_timed(command, run.with_suffix(".log")), file)
+    cpu, wall = json.loads(done.read_text())
+    return cpu, wall
 
 
-def _parsing_rate(texts: Sequence[str]) -> float:
+def _time_to_parse(texts: Sequence[str]) -> float:
     from rdkit import Chem
     from rdkit.rdBase import BlockLogs
 
-    own = texts[: _RATE_ROWS[0]]
     with BlockLogs():
         begin = time.perf_counter()
-        for text in own:
+        for text in texts:
             Chem.MolFromSmiles(text)
-        return len(own) / (time.perf_counter() - begin)
+        return time.perf_counter() - begin
 
 
 @dataclass(frozen=True)
@@ -196,8 +227,8 @@ class _Measured:
     """Predictions for the test molecules, and times, of one command."""
 
     predicted: np.ndarray  # (test molecules, targets)
-    train: tuple[float, float]  # user and system time, wall time
-    predict: tuple[float, float]
+    train: tuple[float | None, float | None]  # user and system time, wall time
+    predict: tuple[float | None, float | None]
 
 
 def _folder(case: MoleculeCase, work: Path) -> Path:
@@ -239,13 +270,24 @@ def _measured(commands: Commands, case: _Prepared, run: Path, seed: int, members
     if not done.exists():
         shutil.rmtree(run, ignore_errors=True)  # what an interrupted command has left
         trained = _timed(commands.train(case, run, seed, members), run.with_suffix(".log"))
-        predicted = _timed(commands.predict(case, run, out, members), run.with_suffix(".log"))
+        predicted = _timed(commands.predict(case, run, out, None), run.with_suffix(".log"))
         with replacing(done) as file:
             json.dump({"train": trained, "predict": predicted}, file)
     times = json.loads(done.read_text())
-    table = Table.read(out)
-    columns = [table.numbers(commands.column.format(name)) for name in case.targets]
-    return _Measured(np.stack(columns, 1), tuple(times["train"]), tuple(times["predict"]))
+    return _Measured(_read(commands, case, out), tuple(times["train"]), tuple(times["predict"]))
+
+
+def _of_member(commands: Commands, case: _Prepared, run: Path, member: int) -> _Measured:
+    """The predictions of one member of an ensemble, whose training has no time of its own."""
+    out = run.with_suffix(f".member-{member}.csv")
+    if not out.exists():
+        _timed(commands.predict(case, run, out, member), run.with_suffix(".log"))
+    return _Measured(_read(commands, case, out), (None, None), (None, None))
+
+
+def _read(commands: Commands, case: _Prepared, predictions: Path) -> np.ndarray:
+    table = Table.read(predictions)
+    return np.stack([table.numbers(commands.column.format(name)) for name in case.targets], 1)
 
 
 def _timed(command: list[str], log: Path) -> tuple[float, float]:

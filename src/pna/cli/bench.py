@@ -140,13 +140,14 @@ def molecules(
     peer: str = "",
     peer_python: str = "",
     work: Path = Path("runs/bench-molecules"),
+    note: str = "",
     out: Out = None,
 ) -> None:
     """Measure the default training on a table of molecules, and chemprop's, on the same split.
 
     Each model is trained in a process of its own. Models that were measured are kept in the work
     folder: the command goes on where it stopped. Rows of chemprop stay in the CSV file. The last
-    line has the rate of pna predict, and the rate at which RDKit parses the same molecules.
+    rows are rates of prediction, and the rate at which RDKit parses the same molecules.
 
     Args:
         table: CSV table of molecules.
@@ -158,8 +159,9 @@ def molecules(
         peer_python: Python of the environment in which the other package is installed. Default:
             python.
         work: Folder for runs and what was measured.
+        note: Words for the column "note" of the CSV file, such as what else ran on the machine.
     """
-    from pna.bench.molecule_tables import CHEMPROP, MoleculeCase, measure_rate, measure_table
+    from pna.bench.molecule_tables import CHEMPROP, MoleculeCase, measure_rates, measure_table
     from pna.bench.results import write
     from pna.machine import machine
 
@@ -173,17 +175,19 @@ def molecules(
     where = {"measured": date.today().isoformat(), **machine()}
     with errors():
         for row in measure_table(case, work, python, log):
+            times = "trained as a member of the ensemble"
+            if row.cpu_seconds is not None:
+                times = f"trained in {row.cpu_seconds:.1f} s of processors, {row.seconds:.1f} s"
+            log(f"{row.contender:9} {row.model:13} {row.metric} {row.value:.4f}, {times}")
+            if out is not None:
+                write(out, [asdict(row) | where | {"note": note or None}], key)
+        for row in measure_rates(case, work, python, log):
             log(
-                f"{row.contender:9} {row.model:13} {row.metric} {row.value:.4f}, trained in "
-                f"{row.cpu_seconds:.1f} s of processors, {row.seconds:.1f} s in all"
+                f"{row.contender:9} {row.model:26} {row.value:,.0f} molecules per second after the "
+                f"start; {row.molecules:,} in {row.predict_seconds:.1f} s with it"
             )
             if out is not None:
-                write(out, [asdict(row) | where], key)
-        rate = measure_rate(case, work, log)
-        log(
-            f"pna predicts {rate.predicted:,.0f} molecules per second after the start; RDKit alone "
-            f"parses {rate.parsed:,.0f} in one process: {rate.predicted / rate.parsed:.0%}"
-        )
+                write(out, [asdict(row) | where | {"note": note or None}], key)
 
 
 @app.command()

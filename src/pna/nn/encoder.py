@@ -113,13 +113,12 @@ class Embedding(Buffers):
         """Refuse a category without a vector, if values can be read without waiting."""
         if not values_readable() or columns.device.type != "cpu" or len(columns) == 0:
             return
-        for column, count in enumerate(self.values):
-            if count == 0:
-                continue
-            low, high = (int(bound) for bound in torch.aminmax(columns[:, column]))
-            if low < 0 or high >= count:
+        bounds = torch.stack([*torch.aminmax(columns, dim=0)], 1).tolist()
+        for column, (count, (low, high)) in enumerate(zip(self.values, bounds, strict=True)):
+            if count > 0 and (low < 0 or high >= count):
+                odd = int(low if low < 0 else high)
                 raise ValueError(
-                    f"got category {low if low < 0 else high} in column {column}, expected 0 to "
+                    f"got category {odd} in column {column}, expected 0 to "
                     f"{count - 1}; correct it, or make the model for more categories"
                 )
 

@@ -106,12 +106,23 @@ static inline int64_t row_of_table(const struct small *p, int64_t edge)
 #include "small.c"
 #undef VARIANT
 #undef TARGET
+#define VARIANT avx512
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl,fma,prefer-vector-width=512")))
+#include "small.c"
+#undef VARIANT
+#undef TARGET
 #endif
 
 void pna_small(const struct small *p, int64_t backward, int64_t row, int64_t end_row,
                int64_t column, int64_t end_column)
 {
 #if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+        if (backward) backward_avx512(p, column, end_column);
+        else forward_avx512(p, row, end_row, column, end_column);
+        return;
+    }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         if (backward) backward_avx2(p, column, end_column);
         else forward_avx2(p, row, end_row, column, end_column);

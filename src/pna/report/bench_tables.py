@@ -150,52 +150,91 @@ def nodes(results: Path) -> str:
 
 
 def molecule_errors(results: Path) -> str:
-    """A line for each table of `pna bench molecules`: test errors of one model and of ensembles."""
+    """A line for each table of `pna bench molecules`: test errors of one model and of ensembles.
+
+    Errors do not depend on the machine: if several have measured a model, the last one counts.
+    """
     lines = []
     for (table, _), own in _by_table(results).items():
+        own = list({(row["contender"], row["model"]): row for row in own}.values())
         cells = [table, f"{int(own[0]['molecules']):,}", own[0]["metric"]]
-        for is_single in (True, False):
+        for kind in _KINDS:
             for contender in (CHEMPROP, molecule_tables.OURS):
-                rows = _of_models(own, contender, is_single)
+                rows = _of_models(own, contender, kind)
                 found = [float(row["value"]) for row in rows]
                 spread = f" ± {stdev(found):.3f}" if len(found) > 1 else ""
-                size = "" if is_single or not rows else f" ({rows[0]['model'].split()[-1]})"
-                cells.append(f"{mean(found):.3f}{spread}{size}" if found else NOT_MEASURED)
+                cells.append(f"{mean(found):.3f}{spread} ({_size(rows)})" if found else NOT_MEASURED)
         lines.append(cells)
-    names = [f"{who}, {what}" for what in ("one model", "ensemble") for who in (CHEMPROP, OURS)]
+    names = [f"{who}, {what}" for what in _KINDS.values() for who in (CHEMPROP, OURS)]
     return _table(["table", "molecules", "metric", *names], lines)
 
 
 def molecule_times(results: Path) -> str:
-    """A line for each table of `pna bench molecules`: processor time of the training commands."""
+    """A line for each table and machine that has measured both packages: processor time of the
+    training commands. If not all models of chemprop's ensemble were measured there, its time is
+    that of so many times one model, and marked."""
     lines = []
-    for (table, _), own in _by_table(results).items():
-        cells = [table]
-        for is_single in (True, False):
+    for (table, _, cpu), own in _by_table(results, "cpu").items():
+        own = [row for row in own if row["cpu_seconds"]]
+        if {row["contender"] for row in own} < {CHEMPROP, molecule_tables.OURS}:
+            continue
+        cells, one_model = [table, cpu], None
+        for kind in _KINDS:
             times = []
+            ensemble = _of_models(own, molecule_tables.OURS, kind)
             for contender in (CHEMPROP, molecule_tables.OURS):
-                found = [float(r["cpu_seconds"]) for r in _of_models(own, contender, is_single)]
-                times.append(mean(found) if found else None)
-                cells.append(f"{times[-1]:,.0f} s" if found else NOT_MEASURED)
+                rows = _of_models(own, contender, kind)
+                times.append(mean(float(row["cpu_seconds"]) for row in rows) if rows else None)
+                cells.append(NOT_MEASURED if times[-1] is None else f"{times[-1]:,.0f} s")
+            if times[0] is None and one_model and ensemble:
+                times[0] = one_model * _size(ensemble)
+                cells[-2] = f"≈ {times[0]:,.0f} s"
             theirs, ours = times
+            one_model = theirs
             cells.append(f"{theirs / ours:.1f}×" if theirs and ours else "")
         lines.append(cells)
     head = [CHEMPROP, OURS, "less"]
-    names = [f"{name}, {what}" for what in ("one model", "ensemble") for name in head]
-    return _table(["table", *names], lines)
+    names = [f"{name}, {what}" for what in _KINDS.values() for name in head]
+    return _table(["table", "on", *names], lines)
 
 
-def _by_table(results: Path) -> dict[tuple[str, str], list[Row]]:
-    """The rows of each table and split."""
-    found: dict[tuple[str, str], list[Row]] = {}
+def molecule_rates(results: Path) -> str:
+    """A line for each rate of prediction."""
+    lines = []
+    for (table, _, cpu), own in _by_table(results, "cpu").items():
+        for row in own:
+            if row["metric"] != molecule_tables.RATE:
+                continue
+            count, seconds = int(row["molecules"]), float(row["predict_seconds"])
+            each = 1e3 * float(row["predict_cpu_seconds"]) / count
+            cells = [f"{float(row['value']):,.0f}", f"{count / seconds:,.0f}", f"{each:.1f} ms"]
+            what = row["model"].removeprefix("prediction, ")
+            lines.append([table, cpu, f"{row['contender']}, {what}", *cells])
+    head = ["molecules per second, after the start", "with the start", "processor time of one"]
+    return _table(["table", "on", "", *head], lines)
+
+
+#: Kinds of rows by the word with which their models begin.
+_KINDS = {"seed": "one model", "ensemble": "ensemble"}
+
+
+def _by_table(results: Path, *more: str) -> dict[tuple[str, ...], list[Row]]:
+    """The rows of each table and split, and of the same values in `more` columns."""
+    found: dict[tuple[str, ...], list[Row]] = {}
     for row in read(results / "molecules.csv"):
-        found.setdefault((row["table"], row["split"]), []).append(row)
+        found.setdefault(tuple(row[name] for name in ("table", "split", *more)), []).append(row)
     return found
 
 
-def _of_models(rows: Sequence[Row], contender: str, is_single: bool) -> list[Row]:
+def _of_models(rows: Sequence[Row], contender: str, kind: str) -> list[Row]:
     own = [row for row in rows if row["contender"] == contender]
-    return [row for row in own if row["model"].startswith("seed") == is_single]
+    return [row for row in own if row["model"].startswith(kind)]
+
+
+def _size(rows: Sequence[Row]) -> int:
+    """How many models the rows are of: an ensemble, or models alone."""
+    last = rows[0]["model"].split()
+    return int(last[-1]) if last[0] == "ensemble" else len(rows)
 
 
 def _both(row: Row) -> bool:
@@ -248,5 +287,6 @@ TABLES: dict[tuple[str, str], Callable[[Path], str]] = {
     ("one-graph.md", "nodes"): nodes,
     ("molecules.md", "molecule errors"): molecule_errors,
     ("molecules.md", "molecule times"): molecule_times,
+    ("molecules.md", "molecule rates"): molecule_rates,
     ("kernels.md", ""): _kernels,
 }

@@ -31,9 +31,11 @@ MOLECULES: dict[str, Any] = {
     "warmup": 2, "lr": (1e-3,), "hidden": 64, "layers": 3,
     "graph_dropout": 0.3,  # if molecules have features of their own
 }  # fmt: skip
-#: Those that differ for fewer molecules than this, if they have features of their own.
+#: Those that differ for fewer molecules than this, if these have features of their own.
 FEW_MOLECULES = 3000
 OF_FEW_MOLECULES: dict[str, Any] = {"lr": (2e-3,), "layers": 1}
+#: Those that differ for as many or more.
+OF_MANY_MOLECULES: dict[str, Any] = {"epochs": 30, "batch_size": 128}
 
 
 #: Nodes per batch, if neighbours are sampled.
@@ -115,8 +117,11 @@ def _architectures_with() -> dict[str, list[str]]:
 def _usual(graphs: GraphSet) -> dict[str, Any]:
     others = _OTHERS
     if RECORD in graphs.metadata:
-        few = len(graphs) < FEW_MOLECULES and graphs.x_graph is not None
-        others = _OTHERS | MOLECULES | (OF_FEW_MOLECULES if few else {})
+        others = _OTHERS | MOLECULES
+        if len(graphs) >= FEW_MOLECULES:
+            others |= OF_MANY_MOLECULES
+        elif graphs.x_graph is not None:
+            others |= OF_FEW_MOLECULES
     return BENCHMARKS.get(graphs.metadata.get("benchmark", ""), others)
 
 

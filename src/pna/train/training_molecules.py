@@ -40,7 +40,9 @@ class TrainingMolecules:
         if not is_table or find_spec("rdkit") is None:
             return None
         graphs = data.split(config.data["splits"][0])
-        ranges = {}
+        columns = [column_of(graphs, task.level, task.column) for task in config.tasks]
+        measured = ~torch.stack(columns, 1).isnan().all(1)
+        graphs, ranges = graphs[measured.nonzero()[:, 0]], {}
         for task in config.tasks:
             y = column_of(graphs, task.level, task.column).double()
             known = y[~y.isnan()]
