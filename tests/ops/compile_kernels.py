@@ -150,7 +150,7 @@ def compile_one(launch: Launch, widths: str) -> None:
 
 
 def check_meaning(launch: Launch) -> None:
-    """Raise where a kernel has no meaning for these types and constants. A quarter of the time."""
+    """Raise where a kernel has no meaning for these types and constants: the first stage alone."""
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.known)
     back = make_backend(TARGET)
     options, context = back.parse_options(launch.options), ir.context()
