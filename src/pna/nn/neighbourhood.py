@@ -197,11 +197,14 @@ class Neighbourhood(nn.Module):
         last = self._last
         if last is not None and last.degree() is adjacency.degree and last.key == key:
             return last.factors
-        values = tuple(own[-1] for own in map(_identity, own_tensors))
-        alike = (dtype, *self._scalers, values if adjacency.device.type == "cpu" else key)
         with outside_inference():  # the cache may be used in training
-            # the layers of a model usually share their factors
-            factors = cached(alike, adjacency.degree, lambda: self._factors(adjacency, dtype))
+            if all(tensor.device.type == "cpu" for tensor in own_tensors):
+                # the layers of a model usually share their factors; on a GPU, `_factors` sees to it
+                values = (tuple(tensor.flatten().tolist()) for tensor in own_tensors)
+                shared = ("all factors", dtype, *self._scalers, *values)
+                factors = cached(shared, adjacency.degree, lambda: self._factors(adjacency, dtype))
+            else:
+                factors = self._factors(adjacency, dtype)
         self._last = _Remembered(weakref.ref(adjacency.degree), key, own_tensors, factors)
         return factors
 
