@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pna.paper.claims import HOLDS, NOT_RUN
+from pna.paper.claims import HOLDS, NOT_RUN, difference
 from pna.paper.experiment import Variant
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
@@ -54,7 +54,7 @@ def test_groups_are_compared(tmp_path: Path) -> None:
         return steadily(variant, split, members) + 0.3 * (variant.group == "standard")
 
     result = ExperimentResult.read(make(tmp_path, "architectures", errors=standard_is_worse))
-    groups, without_gru, without_set2set, errors, _ = tables(result)
+    groups, without_gru, without_set2set, *_, errors, _ = tables(result)
     assert [row[:3] for row in groups.rows[:3]] == [
         ("PNA", "recurrent", "−2.23 ± 0.02"),
         ("", "standard", "−1.93 ± 0.02"),
@@ -76,7 +76,7 @@ def test_groups_that_were_not_run_are_left_out(tmp_path: Path) -> None:
 
 
 def test_tasks_learned_alone_count_as_many_as_each_task_has(tmp_path: Path) -> None:
-    groups, errors, _ = tables(ExperimentResult.read(make(tmp_path, "single-task")))
+    groups, _, errors, _ = tables(ExperimentResult.read(make(tmp_path, "single-task")))
     alone = [row for row in errors.rows if row[0] == "PNA, alone"]
     assert alone[0][1] == "all 4"
     assert groups.rows[1][1] == "alone"
@@ -225,3 +225,20 @@ def test_overfitting_is_the_gap_after_the_last_epoch(tmp_path: Path) -> None:
     assert ("PNA", "+0.30", "−1.00") in table.rows
     (folder / "curves.csv").unlink()
     assert not tables(ExperimentResult.read(folder))[-1].title.startswith("Overfitting")
+
+
+def test_gains_of_every_task_are_of_all_members(tmp_path: Path) -> None:
+    """Learned alone, errors are 10 times as large; four members of a task, six together."""
+
+    def alone_is_worse(variant: Variant, split: int, members: int) -> Errors:
+        return steadily(variant, split, members) + (variant.group == "alone")
+
+    result = ExperimentResult.read(make(tmp_path, "single-task", errors=alone_is_worse))
+    _, gains, *_ = tables(result)
+    assert gains.title.startswith("Gain of together over alone, all members")
+    assert gains.heads[:3] == ("model", "average of logs", "SSSP") and len(gains.heads) == 8
+    (row,) = [row for row in gains.rows if row[0] == "PNA"]
+    sssp = result.scores.of_task("pna", "sssp", "test", None)
+    alone = result.scores.of_task("pna alone", "sssp", "test", None)
+    assert (len(sssp.values), len(alone.values)) == (6, 4)
+    assert row[2] == str(difference(alone, sssp)) and row[2].startswith("+1.")

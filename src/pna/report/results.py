@@ -118,7 +118,8 @@ def tables(result: ExperimentResult) -> list[TextTable]:
     errors = beside_the_paper("log10 of the mean square error: lower is better", result, columns)
     if figure == "pairs":
         between = (between_groups(result, columns, other) for other in result.pairs)
-        return [*between, errors, *overfitting(result)]
+        gains = (gains_by_task(result, other) for other in result.pairs)
+        return [*between, *gains, errors, *overfitting(result)]
     if figure == "sizes":
         return [sizes(result), errors]
     if result.published.get(BASELINE, "average") is not None:
@@ -175,6 +176,23 @@ def between_groups(result: ExperimentResult, columns: Sequence[Column], other: s
     title = f"{groups[0]} minus {groups[1]}: below 0, the first is better"
     heads = (column.head for column in columns)
     return stacked(title[:1].upper() + title[1:], ("model", "", *heads), blocks)
+
+
+def gains_by_task(result: ExperimentResult, other: str) -> TextTable:
+    """How much less error every row has in the first group than in another, on each task, with
+    intervals over all members: none is selected."""
+    labels = result.experiment.groups
+    groups = [next(iter(labels.values())), labels[other]]
+    columns = statistics(result)[:1] + tasks(result)
+    rows = []
+    for pair in result.pairs[other]:
+        gains = (
+            difference(*(column.of(name, None) for name in reversed(pair))) for column in columns
+        )
+        label = result.label(pair[0], with_group=False)
+        rows.append((label, *map(str, gains)))
+    title = f"Gain of {groups[0]} over {groups[1]}, all members: above 0, the first is better"
+    return TextTable(title, ("model", *(column.head for column in columns)), tuple(rows))
 
 
 def overfitting(result: ExperimentResult) -> list[TextTable]:

@@ -63,7 +63,7 @@ SAME = {
 
 
 @dataclass(frozen=True)
-class Test:
+class Criterion:
     """One number that decides a claim: its verdict, and its lead, on the scores of a folder."""
 
     decide: Decide
@@ -71,27 +71,27 @@ class Test:
     rival: Callable[[Scores], str] = lambda scores: ""
 
 
-def ahead(name: str, others: Sequence[str], measured: Measured) -> Test:
+def ahead(name: str, others: Sequence[str], measured: Measured) -> Criterion:
     """The lead of a population over the closest of others."""
 
     def closest(scores: Scores) -> tuple[str, Difference]:
         return next(iter(gaps(scores, name, others, measured).items()))
 
-    return Test(
+    return Criterion(
         best(name, others, measured),
         lambda scores: _negative(closest(scores)[1]),
         lambda scores: closest(scores)[0],
     )
 
 
-def below(name: str, limit: float, measured: Measured) -> Test:
+def below(name: str, limit: float, measured: Measured) -> Criterion:
     """How far a population is below a published error."""
 
     def lead(scores: Scores) -> Difference:
         found = measured(scores, name)
         return Difference(limit - found.mean, found.half)
 
-    return Test(within(name, {"": (limit, measured)}), lead)
+    return Criterion(within(name, {"": (limit, measured)}), lead)
 
 
 def _negative(gap: Difference) -> Difference:
@@ -105,8 +105,8 @@ class Headline:
 
     claim: str
     paper: float | None  # the lead in the paper
-    plain: Mapping[str, Test]  # trained as in the paper
-    well: Mapping[str, Test]  # trained well
+    plain: Mapping[str, Criterion]  # trained as in the paper
+    well: Mapping[str, Criterion]  # trained well
     times: float = 1.0  # leads are shown multiplied by this, with these digits and a unit
     digits: int = 2
     unit: str = ""
@@ -142,7 +142,7 @@ def _ratio(column: str) -> float:
 
 
 #: Tests by folder: trained as in the paper, and trained well.
-_Both = tuple[dict[str, Test], dict[str, Test]]
+_Both = tuple[dict[str, Criterion], dict[str, Criterion]]
 _PLAIN = ("multitask/published-plain", "multitask/paper-plain")
 _TUNED = "multitask/published-tuned"
 _FRESH = "fresh-test/paper-chosen"
@@ -161,7 +161,7 @@ def _like_published(column: str, measured: Measured) -> _Both:
     return dict.fromkeys(_PLAIN, test), {_TUNED: test}
 
 
-def _plainly(experiment: str, test: Test) -> _Both:
+def _plainly(experiment: str, test: Criterion) -> _Both:
     return {f"{experiment}/paper-plain": test}, {f"{experiment}/paper-redrawn": test}
 
 
@@ -210,7 +210,7 @@ HEADLINES = (
 )  # fmt: skip
 
 
-def cell(tests: Mapping[str, Test], results: Mapping[str, ExperimentResult]) -> Cell | None:
+def cell(tests: Mapping[str, Criterion], results: Mapping[str, ExperimentResult]) -> Cell | None:
     """The first folder whose scores decide; None if no folder has the models."""
     for folder, test in tests.items():
         if folder not in results:
@@ -220,7 +220,7 @@ def cell(tests: Mapping[str, Test], results: Mapping[str, ExperimentResult]) -> 
         if verdict.outcome == NOT_RUN or "were run" in verdict.because:
             continue
 
-        def strict(count: int, test: Test = test, scores: Scores = scores) -> str:
+        def strict(count: int, test: Criterion = test, scores: Scores = scores) -> str:
             return test.decide(replace(scores, level=1 - (1 - LEVEL) / count)).outcome
 
         resampled = test.decide(replace(scores, resampled=True)).outcome
@@ -232,7 +232,7 @@ def cell(tests: Mapping[str, Test], results: Mapping[str, ExperimentResult]) -> 
 
 
 @dataclass(frozen=True)
-class Row:
+class DecidedRow:
     """A headline with what decides it."""
 
     headline: Headline
@@ -277,11 +277,11 @@ def read(folder: Path) -> dict[str, ExperimentResult]:
     }
 
 
-def rows(results: Mapping[str, ExperimentResult]) -> list[Row]:
-    return [Row(h, cell(h.plain, results), cell(h.well, results)) for h in HEADLINES]
+def rows(results: Mapping[str, ExperimentResult]) -> list[DecidedRow]:
+    return [DecidedRow(h, cell(h.plain, results), cell(h.well, results)) for h in HEADLINES]
 
 
-def _claims(made: Sequence[Row], counts: Callable[[Cell], bool]) -> list[str]:
+def _claims(made: Sequence[DecidedRow], counts: Callable[[Cell], bool]) -> list[str]:
     """The claims of rows with a cell that counts."""
     return [row.headline.claim for row in made if any(map(counts, row.cells))]
 
@@ -388,7 +388,7 @@ def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
     }  # fmt: skip
 
 
-def _leads(label: str, row: Row) -> list[Lead]:
+def _leads(label: str, row: DecidedRow) -> list[Lead]:
     times = row.headline.times
     paper = None if row.headline.paper is None else times * row.headline.paper
     both = row.plain is not None and row.well is not None
@@ -401,7 +401,7 @@ def _leads(label: str, row: Row) -> list[Lead]:
 
 
 def _others(
-    tests: Sequence[tuple[str, str, Test]],
+    tests: Sequence[tuple[str, str, Criterion]],
     results: Mapping[str, ExperimentResult],
     times: float = 1.0,
 ) -> Iterator[Lead]:
