@@ -13,7 +13,7 @@ import copy
 import gc
 import io
 import weakref
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from unittest import mock
 
@@ -30,8 +30,9 @@ from torch_geometric.data import Batch, Data
 
 import pna
 from pna import adjacency as module
-from pna import fast_paths, native
-from pna.adjacency import Adjacency, Rows, as_adjacency
+from pna import fast_paths, native, rows
+from pna.adjacency import Adjacency, as_adjacency
+from pna.rows import Rows
 
 EDGES = [[2, 0, 1, 0, 3], [0, 1, 0, 1, 3]]
 
@@ -393,13 +394,19 @@ def without_spare(rows):
     )
 
 
+@contextmanager
+def segments_of(slots):
+    with mock.patch.object(module, "SEGMENT", slots), mock.patch.object(rows, "SEGMENT", slots):
+        yield
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 4))
 def test_long_rows_of_any_lengths(lengths, segment):
     """With shorter segments, so that many rows are long, and the bounds are tight."""
     edges, total = rows_of(lengths), sum(lengths)
     indptr = torch.tensor([0, *lengths]).cumsum(0)
-    with mock.patch.object(module, "SEGMENT", segment):
+    with segments_of(segment):
         exact = Adjacency.from_edge_index(edges, (1, len(lengths)))
         bounded = Adjacency.from_csr(indptr, edges[0], num_senders=1)
     assert long_fields(exact.incoming) == described(lengths, segment)
@@ -458,7 +465,7 @@ def test_union_is_the_graph_of_all_edges():
 @given(st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=5))
 def test_union_of_any_graphs(parts):
     """Each part is a star by the lengths of its rows, with segments of two slots."""
-    with mock.patch.object(module, "SEGMENT", 2):
+    with segments_of(2):
         union, whole = union_and_whole([(rows_of(p), 1, len(p)) for p in parts])
     assert_same(union, whole)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
@@ -15,12 +13,33 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna import fast_paths, native
 from pna.converters import dgl_edges, networkx_edges, remedy, scipy_edges
+from pna.edge_checks import (
+    both_sizes,
+    check_degree,
+    check_degree_form,
+    check_edge_index,
+    check_form,
+    plain,
+)
+from pna.rows import (
+    SEGMENT,
+    WINDOW_BITS,
+    Rows,
+    cut_exactly,
+    cut_nothing,
+    cut_within_bounds,
+    index_type,
+    indptr_of,
+    join_rows,
+    number_on,
+    row_of_slot,
+    search_receivers,
+    segment_bounds,
+    transposed,
+)
 from pna.sharing import map_tensors, send_by_value
-from pna.torch_internals import assert_async, in_transform, is_batched, is_exporting, is_wrapped
-
-#: A row with more slots than this is cut into segments of this length, so that many workers share
-#: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
-SEGMENT = 255
+from pna.torch_internals import assert_async, in_transform, is_exporting, is_wrapped
+from pna.visible import outside_inference, values_readable, values_visible
 
 #: Bytes of an Adjacency for each edge and for each node, below 2^31 of them.
 BYTES_PER_EDGE, BYTES_PER_NODE = 4 * 4, 7 * 4
@@ -49,36 +68,6 @@ WITHOUT_TORCHSCRIPT = (
     "expected torch.compile(model), or torch.export.export(model, …) for a program to save: "
     "TorchScript cannot hold the kernels and the sorted edges of this package"
 )
-
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Compressed sparse rows: one direction of an `Adjacency`, with long rows cut into segments.
-
-    Row i owns the slots ``indptr[i]`` to ``indptr[i+1]``; slot s leads to ``neighbours[s]``.
-    Four fields describe the rows of more than `SEGMENT` slots. They may be longer than needed, if
-    their length cannot be known without waiting for the device. Spare entries of `long_rows` then
-    hold the number of rows, and spare entries of `segment_owner` the length of `long_rows`.
-    """
-
-    indptr: Tensor  # (rows + 1,)
-    neighbours: Tensor  # (edges,)
-    long_rows: Tensor  # (long,) indices of the long rows
-    long_rank: Tensor  # (rows,) index of a row in long_rows, or -1
-    long_indptr: Tensor  # (long + 1,) first segment of each long row
-    segment_owner: Tensor  # (segments,) index in long_rows of the row of a segment
-    order: Tensor  # (rows,) rows sorted by length within windows
-
-    @property
-    def num_rows(self) -> int:
-        return self.indptr.shape[0] - 1
-
-    @property
-    def lengths(self) -> Tensor:
-        """Number of slots of every row, (rows,)."""
-        return self.indptr.diff()
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,18 +126,18 @@ class Adjacency:
         """
         num_receivers = indptr.shape[0] - 1
         num_senders = num_receivers if num_senders is None else num_senders
-        index = _index_type(senders.shape[0], num_senders, num_receivers)
+        index = index_type(senders.shape[0], num_senders, num_receivers)
         indptr, senders = indptr.to(index), senders.to(index)
         if transpose is None:
-            receivers = _row_of_slot(indptr, senders.shape[0])
-            transpose = _transpose(indptr, senders, receivers, num_senders)
+            receivers = row_of_slot(indptr, senders.shape[0])
+            transpose = transposed(indptr, senders, receivers, num_senders)
         out_indptr, out_receivers, out_ranks = (part.to(index) for part in transpose)
         edge_ids = torch.arange(senders.shape[0], dtype=index, device=senders.device)
-        cut: Callable[[Tensor, Tensor], Rows] = _cut_within_bounds
+        cut: Callable[[Tensor, Tensor], Rows] = cut_within_bounds
         if 0 <= max_degree <= SEGMENT:
-            cut = _cut_nothing
+            cut = cut_nothing
         elif values_readable() and not senders.is_meta and senders.shape[0] > MOST_SPARE:
-            cut = _cut_exactly
+            cut = cut_exactly
         return _build(indptr, senders, (out_indptr, out_receivers, out_ranks), edge_ids, cut)
 
     @staticmethod
@@ -160,7 +149,7 @@ class Adjacency:
         layout = getattr(matrix, "layout", None)
         if layout is torch.sparse_csr and matrix.dim() == 2:
             indptr, senders = matrix.crow_indices(), matrix.col_indices()
-            edge_index = torch.stack([senders, _row_of_slot(indptr, senders.shape[0])])
+            edge_index = torch.stack([senders, row_of_slot(indptr, senders.shape[0])])
         elif layout is torch.sparse_coo and matrix.sparse_dim() == 2:
             edge_index = matrix._indices().flip(0)
         else:
@@ -210,13 +199,13 @@ class Adjacency:
         incoming, outgoing = [p.incoming for p in parts], [p.outgoing for p in parts]
         num_edges = [p.num_edges for p in parts]
         counts = [r.num_rows for r in outgoing], [r.num_rows for r in incoming], num_edges
-        index, device = _index_type(*map(sum, counts)), parts[0].device
-        senders, receivers, edges = (_number_on(count, index, device) for count in counts)
+        index, device = index_type(*map(sum, counts)), parts[0].device
+        senders, receivers, edges = (number_on(count, index, device) for count in counts)
         degree = torch.cat([p.degree for p in parts]).to(index)
-        joined = _join_rows(incoming, receivers, senders, edges)
+        joined = join_rows(incoming, receivers, senders, edges)
         return Adjacency(
             incoming=joined,
-            outgoing=_join_rows(outgoing, senders, receivers, edges),
+            outgoing=join_rows(outgoing, senders, receivers, edges),
             edge_ids=torch.cat([p.edge_ids for p in parts]) + edges.shift(edges),
             out_ranks=torch.cat([p.out_ranks for p in parts]).to(index),
             by_degree=_by_degree(_where_reached(degree, joined)),
@@ -235,10 +224,10 @@ class Adjacency:
         raises at the latest at the next synchronisation, without saying which it was: see
         `pna.check`.
         """
-        _check_degree_form(degree, self.num_receivers, self.device)
+        check_degree_form(degree, self.num_receivers, self.device)
         if values_readable():
             if degree.device.type == "cpu":
-                _check_degree(degree, self.incoming.lengths)
+                check_degree(degree, self.incoming.lengths)
             else:
                 assert_async((degree >= self.incoming.lengths).all(), _BAD_DEGREE)
         degree = degree.to(self.edge_ids.dtype, copy=True)
@@ -285,7 +274,7 @@ class Adjacency:
     @property
     def receivers(self) -> Tensor:
         """Receiver of every slot, (edges,), ascending."""
-        return _row_of_slot(self.indptr, self.num_edges)
+        return row_of_slot(self.indptr, self.num_edges)
 
     @property
     def edge_index(self) -> Tensor:
@@ -378,7 +367,7 @@ def as_adjacency(
     if not values_visible():
         return _from_tensor(edges, num_nodes)
     cacheable = not edges.is_inference()  # such a tensor has no version counter
-    key = (_sizes(num_nodes), edges._version, _plain(edges)._version) if cacheable else None
+    key = (both_sizes(num_nodes), edges._version, plain(edges)._version) if cacheable else None
     known = _cache.get(edges)
     if known is not None and known[0] == key:
         return known[1]
@@ -435,10 +424,10 @@ def _of_edge_index(edge_index: Tensor, num_nodes: int | tuple[int, int] | None) 
     if num_nodes is None and hasattr(edge_index, "sparse_size"):
         known = edge_index.sparse_size()
         num_nodes = None if None in known else known
-    edge_index = _plain(edge_index)
-    num_senders, num_receivers = _sizes(num_nodes)
-    _check_form(edge_index)
-    index = _index_type(edge_index.shape[1], num_senders, num_receivers)
+    edge_index = plain(edge_index)
+    num_senders, num_receivers = both_sizes(num_nodes)
+    check_form(edge_index)
+    index = index_type(edge_index.shape[1], num_senders, num_receivers)
     if _is_built_on_the_gpu(edge_index, index, num_senders, num_receivers):
         return _build_on_the_gpu(edge_index, num_senders, num_receivers)
     if _is_built_in_c(edge_index, index):
@@ -451,9 +440,9 @@ def _of_edge_index(edge_index: Tensor, num_nodes: int | tuple[int, int] | None) 
         indptr, senders, *transpose, edge_ids, ranks = rank_edges(
             edge_index, num_senders, num_receivers
         )
-        return _build(indptr, senders, (*transpose, ranks), edge_ids, _cut_within_bounds)
+        return _build(indptr, senders, (*transpose, ranks), edge_ids, cut_within_bounds)
     check_edge_index(edge_index, num_senders, num_receivers)
-    cut = _cut_exactly if values_visible() else _cut_within_bounds
+    cut = cut_exactly if values_visible() else cut_within_bounds
     return _sort(edge_index.to(index), num_senders, num_receivers, cut)
 
 
@@ -497,8 +486,8 @@ def _build_on_the_gpu(edge_index: Tensor, num_senders: int, num_receivers: int) 
 
     num_edges = edge_index.shape[1]
     # lengths of 0 and 1 would be compiled separately
-    bounds = _bounds(num_edges, least=2) if num_edges <= MOST_SPARE else None
-    sizes = kernels.Sizes(num_edges, num_senders, num_receivers, SEGMENT, _WINDOW_BITS)
+    bounds = segment_bounds(num_edges, least=2) if num_edges <= MOST_SPARE else None
+    sizes = kernels.Sizes(num_edges, num_senders, num_receivers, SEGMENT, WINDOW_BITS)
     built, all_exist = kernels.build(edge_index, sizes, bounds)
     assert_async(all_exist, _BAD_INDEX)
     return _of_arrays(built)
@@ -515,19 +504,9 @@ def _sort(
     """The definition, by torch's sorts, of edges (2, edges) in the type of indices."""
     receivers, edge_ids = torch.sort(edge_index[1], stable=True)
     edge_ids = edge_ids.to(edge_index.dtype)
-    indptr, senders = _starts(receivers, num_receivers), edge_index[0][edge_ids]
-    transpose = _transpose(indptr, senders, receivers, num_senders)
+    indptr, senders = indptr_of(receivers, num_receivers), edge_index[0][edge_ids]
+    transpose = transposed(indptr, senders, receivers, num_senders)
     return _build(indptr, senders, transpose, edge_ids, cut)
-
-
-def _transpose(
-    indptr: Tensor, senders: Tensor, receivers: Tensor, num_senders: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The indptr, receivers and ranks of sorted edges in the order of their senders."""
-    by_sender, out_slots = torch.sort(senders, stable=True)
-    out_slots = out_slots.to(indptr.dtype)
-    out_receivers = receivers[out_slots]
-    return _starts(by_sender, num_senders), out_receivers, out_slots - indptr[out_receivers]
 
 
 def group_slots(
@@ -543,8 +522,8 @@ def group_slots(
     slots = torch.arange(edges, dtype=indptr.dtype, device=indptr.device)
     receivers = search_receivers(indptr, slots)
     group = torch.where(slots < indptr[-1], group, groups).to(indptr.dtype)
-    starts, receivers, ranks = _transpose(indptr, group, receivers, groups)
-    cut = _cut_exactly if wait and edges > MOST_SPARE else _cut_within_bounds
+    starts, receivers, ranks = transposed(indptr, group, receivers, groups)
+    cut = cut_exactly if wait and edges > MOST_SPARE else cut_within_bounds
     return cut(starts, receivers), ranks, indptr[receivers] + ranks
 
 
@@ -574,271 +553,3 @@ def _where_reached(degree: Tensor, rows: Rows) -> Tensor:
 
 def _by_degree(degree: Tensor) -> Tensor:
     return torch.sort(degree, stable=True).indices.to(degree.dtype)
-
-
-def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:
-    degree = indptr.diff()
-    is_long = degree > SEGMENT
-    pieces = torch.where(is_long, (degree + (SEGMENT - 1)) // SEGMENT, 0)
-    num_long, num_segments = torch.stack([is_long.sum(), pieces.sum()]).tolist()
-    return _cut(indptr, neighbours, num_long, num_segments)
-
-
-def _bounds(edges: int, least: int = 0) -> tuple[int, int]:
-    """The most long rows and segments: a long row has more than SEGMENT slots, and at most one of
-    its segments is not full."""
-    return max(edges // (SEGMENT + 1), least), max(2 * (edges // SEGMENT), least)
-
-
-def _cut_within_bounds(indptr: Tensor, neighbours: Tensor, least: int = 0) -> Rows:
-    edges = neighbours.shape[0]
-    if torch.compiler.is_compiling():  # as above, and a maximum would be a guard
-        return _cut(indptr, neighbours, edges // (SEGMENT + 1) + 2, 2 * (edges // SEGMENT) + 2)
-    return _cut(indptr, neighbours, *_bounds(edges, least))
-
-
-def _cut_nothing(indptr: Tensor, neighbours: Tensor) -> Rows:
-    return _cut(indptr, neighbours, 0, 0)
-
-
-def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -> Rows:
-    """Rows with room for this many long rows and segments."""
-    rows, index = indptr.shape[0] - 1, indptr.dtype
-    degree = indptr.diff()
-    is_long = degree > SEGMENT
-    if isinstance(num_long, int) and num_long == 0:
-        long_rank = torch.full_like(degree, -1)
-        none = indptr.new_zeros(0)
-        return Rows(indptr, neighbours, none, long_rank, indptr.new_zeros(1), none, _order(degree))
-    rank = (is_long.cumsum(0) - 1).to(index)
-    long_rank = torch.where(is_long, rank, -1)
-    spare = torch.where(is_long, rank, num_long)  # short rows all write past the end
-    numbers = torch.arange(rows, dtype=index, device=indptr.device)
-    long_rows = indptr.new_full((num_long + 1,), rows)
-    long_rows = long_rows.scatter(0, spare.long(), numbers)[:num_long]
-    padded_degree = torch.cat([degree, degree.new_zeros(1)])
-    pieces = (padded_degree[long_rows] + (SEGMENT - 1)) // SEGMENT
-    long_indptr = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)]).to(index)
-    segments = torch.arange(num_segments, dtype=index, device=indptr.device)
-    segment_owner = (torch.searchsorted(long_indptr, segments, right=True) - 1).to(index)
-    segment_owner = torch.where(segments < long_indptr[-1], segment_owner, num_long)
-    return Rows(
-        indptr, neighbours, long_rows, long_rank, long_indptr, segment_owner, _order(degree)
-    )
-
-
-#: Rows are sorted by length within windows of 2^12 = 4096, so that they stay near each other.
-_WINDOW_BITS = 12
-
-
-def _order(degree: Tensor) -> Tensor:
-    """Rows sorted by length within windows, so that the rows of one worker have similar lengths."""
-    rows = torch.arange(degree.shape[0], dtype=degree.dtype, device=degree.device)
-    length = degree.clamp(max=SEGMENT + 1)
-    # A shift: of arange(n) // 4096, Inductor computes only the first n // 4096 windows on a CPU.
-    window = rows >> _WINDOW_BITS
-    key = window * (SEGMENT + 2) + length
-    return torch.sort(key, stable=True).indices.to(degree.dtype)
-
-
-@dataclass(frozen=True)
-class _Numbering:
-    """The consecutive numbers of the senders, receivers or edges of many graphs in their union."""
-
-    part: Tensor  # (all,) the graph of each
-    before: Tensor  # (graphs,) their number in earlier graphs
-
-    def shift(self, other: _Numbering) -> Tensor:
-        """The offset of these numbers at each of the `other`, (all of other,)."""
-        return self.before.index_select(0, other.part)
-
-
-def _number_on(counts: list[int], index: torch.dtype, device: torch.device) -> _Numbering:
-    count = torch.tensor(counts, dtype=index, device=device)
-    part = torch.repeat_interleave(count, output_size=sum(counts))
-    return _Numbering(part, count.cumsum(0, dtype=index) - count)
-
-
-def _join_rows(
-    parts: list[Rows], rows: _Numbering, neighbours: _Numbering, edges: _Numbering
-) -> Rows:
-    # All but the first entry of each indptr, which is the end of the part before it.
-    ends = torch.arange(1, rows.part.shape[0] + 1, device=rows.part.device) + rows.part
-    ends = torch.cat([p.indptr for p in parts]).index_select(0, ends) + edges.shift(rows)
-    return _cut(
-        torch.cat([ends.new_zeros(1), ends]),
-        torch.cat([p.neighbours for p in parts]) + neighbours.shift(edges),
-        sum(p.long_rows.shape[0] for p in parts),
-        sum(p.segment_owner.shape[0] for p in parts),
-    )
-
-
-def _starts(sorted_rows: Tensor, num_rows: int) -> Tensor:
-    """The indptr of a sorted list of rows: (rows + 1,)."""
-    rows = torch.arange(num_rows + 1, dtype=sorted_rows.dtype, device=sorted_rows.device)
-    if sorted_rows.shape[0] <= 1:  # Inductor's searchsorted does not compile for a GPU then
-        return (rows[:, None] > sorted_rows).sum(1).to(sorted_rows.dtype)
-    return torch.searchsorted(sorted_rows, rows).to(sorted_rows.dtype)
-
-
-def search_receivers(indptr: Tensor, slots: Tensor) -> Tensor:
-    """The receiver of each of these slots, in the type of indptr. In a padded batch, slots at the
-    end may belong to no receiver, and get the number of receivers.
-
-    All of indptr is searched: in a slice, indptr[1:], Inductor may ignore where it begins on a GPU.
-    """
-    return torch.searchsorted(indptr, slots, right=True, out_int32=indptr.dtype == torch.int32) - 1
-
-
-def _row_of_slot(indptr: Tensor, num_edges: int) -> Tensor:
-    rows = torch.arange(indptr.shape[0] - 1, dtype=indptr.dtype, device=indptr.device)
-    return torch.repeat_interleave(rows, indptr.diff(), output_size=num_edges)
-
-
-def _index_type(*sizes: int) -> torch.dtype:
-    return torch.int32 if max(sizes) < 2**31 - 1 else torch.int64
-
-
-def values_visible() -> bool:
-    """Whether values of tensors can be read: not in code that is being compiled or captured."""
-    if torch.compiler.is_compiling():
-        return False
-    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-
-
-def values_readable() -> bool:
-    """The same for tensors that transforms of torch.func may wrap."""
-    return values_visible() and not in_transform()
-
-
-def outside_inference() -> AbstractContextManager[Any]:
-    """A context whose tensors can be used in training, also inside `torch.inference_mode`."""
-    if torch.is_inference_mode_enabled():
-        return torch.inference_mode(False)
-    return nullcontext()  # which takes less time
-
-
-def _plain(edge_index: Tensor) -> Tensor:
-    if not isinstance(edge_index, Tensor):
-        raise TypeError(
-            f"got edge_index of type {type(edge_index).__name__}, expected an integer tensor "
-            f"(2, edges); {remedy(edge_index)}"
-        )
-    return edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index
-
-
-def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
-    if num_nodes is None:
-        raise ValueError(
-            "got no num_nodes, expected the number of nodes or (senders, receivers): the largest "
-            "index says nothing about isolated nodes; pass num_nodes=x.shape[0]"
-        )
-    pair = num_nodes if isinstance(num_nodes, tuple | list) else (num_nodes, num_nodes)
-    try:
-        senders, receivers = [
-            size if isinstance(size, int | torch.SymInt) else operator.index(size) for size in pair
-        ]
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"got num_nodes={num_nodes!r}, expected a whole number or a pair of them: "
-            "(senders, receivers)"
-        ) from None
-    if any(isinstance(size, int) and size < 0 for size in (senders, receivers)):
-        raise ValueError(f"got num_nodes={num_nodes!r}, expected a count of at least 0")
-    return senders, receivers
-
-
-def check(
-    edge_index: Tensor, num_nodes: int | tuple[int, int], degree: Tensor | None = None
-) -> None:
-    """Raise if ``edge_index`` (2, edges) has an index that is no node; the error says which one.
-
-    It also raises if a `degree` (receivers,) is less than the number of edges of its node. The
-    arguments are those of `Adjacency.from_edge_index`, which does the same on a CPU. On a GPU it
-    does not wait for the device and can only say that there is such an index or degree. This
-    function waits.
-    """
-    edge_index = _plain(edge_index)
-    _, num_receivers = sizes = _sizes(num_nodes)
-    check_edge_index(edge_index, *sizes)
-    if degree is not None:
-        _check_degree_form(degree, num_receivers, edge_index.device)
-        _check_degree(degree, torch.bincount(edge_index[1].long(), minlength=num_receivers))
-
-
-def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
-    """Raise unless these are integers (2, edges) and, if values are visible, existing nodes."""
-    _check_form(edge_index)
-    if not values_visible():
-        return
-    if edge_index.is_meta:
-        raise ValueError(
-            "got an edge_index on the meta device, expected one with values, by which edges are "
-            "sorted; pass it on a CPU or GPU"
-        )
-    if is_batched(edge_index):
-        raise ValueError(
-            "got an edge_index that torch.vmap maps over, expected the same edges for all; join "
-            "different graphs with pna.Adjacency.disjoint_union, and call the layer once"
-        )
-    if edge_index.shape[1] == 0:
-        return
-    low, high = torch.aminmax(edge_index, dim=1)
-    bounds = torch.stack([low, high]).tolist()
-    for row, (role, size) in enumerate([("sender", num_senders), ("receiver", num_receivers)]):
-        if bounds[0][row] >= 0 and bounds[1][row] < size:
-            continue
-        indices = edge_index[row].long()  # int8 may be too small for `size`
-        edge = int(((indices < 0) | (indices >= size)).nonzero()[0])
-        raise ValueError(
-            f"got {role} {int(indices[edge])} in edge {edge}, expected a node, counted "
-            f"from 0 (num_nodes is {size}); renumber the nodes or correct num_nodes"
-        )
-
-
-def _check_form(edge_index: Tensor) -> None:
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise ValueError(
-            f"got edge_index of shape {tuple(edge_index.shape)}, expected (2, edges): row 0 the "
-            "senders, row 1 the receivers"
-        )
-    if edge_index.dtype not in _INTEGERS:
-        raise TypeError(
-            f"got edge_index of dtype {edge_index.dtype}, expected int64, int32, int16, int8 or "
-            "uint8; convert it with edge_index.long()"
-        )
-
-
-def _check_degree_form(degree: Tensor, num_receivers: int, device: torch.device) -> None:
-    if not isinstance(degree, Tensor):
-        raise TypeError(
-            f"got degree of type {type(degree).__name__}, expected an integer tensor (receivers,); "
-            "convert it with torch.as_tensor(degree)"
-        )
-    if degree.dim() != 1 or degree.shape[0] != num_receivers:
-        raise ValueError(
-            f"got degree of shape {tuple(degree.shape)}, expected ({num_receivers},): one for each "
-            "receiver; in a sampled batch of PyG pass full_degree[batch.n_id]"
-        )
-    if degree.dtype not in _INTEGERS:
-        raise TypeError(
-            f"got degree of dtype {degree.dtype}, expected whole numbers; convert it with "
-            "degree.long()"
-        )
-    if degree.device != device:
-        raise ValueError(
-            f"got degree on {degree.device} and edges on {device}, expected one device; move it "
-            f"with degree.to({str(device)!r})"
-        )
-
-
-def _check_degree(degree: Tensor, lengths: Tensor) -> None:
-    """Raise if a degree is below the number of edges; waits for the device."""
-    wrong = degree < lengths
-    if wrong.any():
-        node = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"got degree {int(degree[node])} of node {node}, which has {int(lengths[node])} edges "
-            "here, expected at least as many; pass in-degrees of the whole graph, in a sampled "
-            "batch of PyG full_degree[batch.n_id]"
-        )

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from pna.adjacency import Adjacency, check_edge_index
+from pna.adjacency import Adjacency
+from pna.edge_checks import check_edge_index
 from pna.names import lookup
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
+from pna.rows import Rows
 
 
 class Front(NamedTuple):

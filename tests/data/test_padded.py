@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
 import pna
-from pna.adjacency import SEGMENT, Adjacency
+from pna.adjacency import Adjacency
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.padded import PaddedBatches
@@ -20,6 +20,7 @@ from pna.data.shapes import Shape, usual_shapes
 from pna.degree import DegreeStats
 from pna.front import Front, first_nodes
 from pna.nn.architectures import Recurrent, Stacked
+from pna.rows import SEGMENT
 from tests.data.graph_sets import graph_sets
 from tests.train.cases import assert_near, random_graphs
 

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 pytest.importorskip("triton")
 
 from pna import adjacency as module
+from pna import rows
 from pna.adjacency import Adjacency
 from pna.ops.triton import adjacency as kernels
 from pna.ops.triton.launcher import Kernel
@@ -25,7 +26,7 @@ TYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 of_both = pytest.mark.parametrize("ranked", [True, False], ids=["ranked", "sorted"])
 
 
-WITH_SPARE = partial(module._cut_within_bounds, least=2)
+WITH_SPARE = partial(rows.cut_within_bounds, least=2)
 
 
 def definition(edges, sizes, cut=WITH_SPARE):
@@ -36,8 +37,8 @@ def definition(edges, sizes, cut=WITH_SPARE):
 
 def built(edges, sizes, ranked=True, exactly=False):
     """By large tiles, of which the interpreter needs few; and whether all indices exist."""
-    numbers = kernels.Sizes(edges.shape[1], *sizes, module.SEGMENT, module._WINDOW_BITS)
-    bounds = None if exactly else module._bounds(edges.shape[1], least=2)
+    numbers = kernels.Sizes(edges.shape[1], *sizes, rows.SEGMENT, rows.WINDOW_BITS)
+    bounds = None if exactly else rows.segment_bounds(edges.shape[1], least=2)
     with (
         mock.patch.object(kernels, "_BLOCK", kernels._BLOCK if DEVICE.type == "cuda" else 256),
         mock.patch.object(kernels, "_WIDE", 128),
@@ -64,7 +65,7 @@ def test_kernels_make_what_the_sorts_of_torch_make(name, ranked):
     assert_same(adjacency, definition(edges, sizes))
     if len(graph.edges) > 0:
         adjacency, _ = built(edges, sizes, exactly=True)
-        assert_same(adjacency, definition(edges, sizes, module._cut_exactly))
+        assert_same(adjacency, definition(edges, sizes, rows.cut_exactly))
 
 
 @of_both
@@ -81,7 +82,7 @@ def test_edges_of_any_integer_type_and_stride(dtype, ranked):
 def test_rows_are_sorted_within_windows(ranked):
     """Of 64 rows here, to have many of them; a last one has one row."""
     edges = torch.stack([torch.arange(0, 600) * 7 % 513, torch.arange(0, 600)]).to(DEVICE)
-    with mock.patch.object(module, "_WINDOW_BITS", 6):
+    with mock.patch.object(module, "WINDOW_BITS", 6), mock.patch.object(rows, "WINDOW_BITS", 6):
         adjacency, _ = built(edges, (513, 600), ranked)
         assert_same(adjacency, definition(edges, (513, 600)))
 

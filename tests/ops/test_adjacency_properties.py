@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pna import adjacency as module
+from pna import rows
 from tests.conftest import DEVICE
 from tests.ops.test_adjacency import assert_same, built, definition, of_both
 
@@ -52,7 +53,7 @@ def test_long_rows_are_counted_if_there_are_many_edges(graph):
     sizes, edges = graph
     if min(sizes) > 0:
         adjacency, _ = built(edges, sizes, exactly=True)
-        assert_same(adjacency, definition(edges, sizes, module._cut_exactly))
+        assert_same(adjacency, definition(edges, sizes, rows.cut_exactly))
 
 
 @of_both

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pna
-from pna.adjacency import SEGMENT
+from pna.rows import SEGMENT
 from tests.ops.cases import (
     FORMS,
     FUSED,

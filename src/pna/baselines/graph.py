@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
+from pna.rows import Rows
 
 
 class Graph(NamedTuple):

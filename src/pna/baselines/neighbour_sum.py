@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.ops.aggregate import aggregate
 from pna.ops.backend import choose
 from pna.ops.operators import operator
 from pna.ops.request import wide_type
 from pna.ops.vmap_rules import Fold
+from pna.rows import Rows
 
 
 def neighbour_sum(

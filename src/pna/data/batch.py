@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency, values_visible
+from pna.adjacency import Adjacency
 from pna.front import Front
 from pna.sharing import map_tensors, send_by_value
+from pna.visible import values_visible
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Adjacency
+from pna.adjacency import Adjacency
 from pna.data import tensor_file
 from pna.data.attributes import (
     as_columns,
@@ -33,6 +33,7 @@ from pna.data.progress import Progress
 from pna.data.structure import SMALL, Structure, check_structure, offsets, sort_edges
 from pna.degree import DegreeStats
 from pna.files import check_readable
+from pna.rows import SEGMENT
 
 Array = Tensor | np.ndarray | Sequence[Any]
 

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import SEGMENT, Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.shapes import Shape, usual_shapes
 from pna.data.structure import offsets
 from pna.ops.backend import choose
 from pna.ops.streams import SideStream
+from pna.rows import SEGMENT, Rows
 
 
 class _Layout(NamedTuple):

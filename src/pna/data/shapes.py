@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pna.adjacency import SEGMENT
 from pna.data.graphset import GraphSet
 from pna.front import Front
+from pna.rows import SEGMENT
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from pna.adjacency import values_readable
 from pna.nn.buffers import Buffers
 from pna.nn.dropout import Dropout
 from pna.nn.linear import Linear
 from pna.population.linears import linear, takes_widths
+from pna.visible import values_readable
 
 
 class Embedding(Buffers):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, outside_inference, values_readable, values_visible
+from pna.adjacency import Adjacency
 from pna.degree import (
     DegreeStats,
     Linear,
@@ -27,6 +27,7 @@ from pna.nn.batch_context import cached
 from pna.ops.aggregators import Aggregator, Std, resolve
 from pna.ops.backend import choose
 from pna.torch_internals import is_wrapped
+from pna.visible import outside_inference, values_readable, values_visible
 
 
 class _Remembered(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.adjacency import Adjacency, as_adjacency, values_visible
+from pna.adjacency import Adjacency, as_adjacency
 from pna.data.batch import Batch
 from pna.nn.conv.base import Edges
 from pna.nn.conv.inputs import EdgeFeatures, check_graph, check_sizes
@@ -17,6 +17,7 @@ from pna.nn.linear import Linear
 from pna.ops.aggregate import aggregate
 from pna.ops.edges import Slots, from_senders, sum_to_receivers, weighted_sum
 from pna.ops.request import wide_type
+from pna.visible import values_visible
 
 
 class Pooled(NamedTuple):

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pna.adjacency import Adjacency, values_readable
+from pna.adjacency import Adjacency
 from pna.ops import edges, reference
 from pna.ops.aggregators import Aggregator
 from pna.ops.backend import backend, choose
 from pna.ops.request import wide_type
+from pna.visible import values_readable
 
 #: Elements in the messages of one block. A block may hold up to twice as many; a receiver with more
 #: is a block of its own.

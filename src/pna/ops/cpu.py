@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.native import OTHER_VERSION, find_library, size_of
 from pna.ops.request import (
     BASIS,
@@ -31,6 +31,7 @@ from pna.ops.request import (
     check_table,
     wide_type,
 )
+from pna.rows import Rows
 
 #: Kernels, numbered as in cpu.c, and the bytes in a tile.
 _FORWARD, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(6)

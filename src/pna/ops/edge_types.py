@@ -7,8 +7,10 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from pna.adjacency import Adjacency, Rows, group_slots, values_visible
+from pna.adjacency import Adjacency, group_slots
 from pna.ops.tracing import is_tracing
+from pna.rows import Rows
+from pna.visible import values_visible
 
 
 class EdgesByType(NamedTuple):

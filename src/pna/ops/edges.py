@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, Rows, search_receivers
+from pna.adjacency import Adjacency
 from pna.ops import reference
 from pna.ops.aggregators import take
 from pna.ops.backend import choose
@@ -22,6 +22,7 @@ from pna.ops.operators import operator
 from pna.ops.request import Messages, Request, Saved
 from pna.ops.statistics import kernels_of, statistics
 from pna.ops.vmap_rules import Fold
+from pna.rows import Rows, search_receivers
 
 _SUM = Request(("sum",), 0.0, False)
 _MAX = Request(("max",), 0.0, False)

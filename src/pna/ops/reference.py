@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency, values_readable
+from pna.adjacency import Adjacency
 from pna.ops.aggregators import BUILT_IN, Aggregator, take
 from pna.ops.request import check_table
+from pna.visible import values_readable
 
 
 def aggregate(

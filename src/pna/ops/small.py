@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna.adjacency import Adjacency, search_receivers
+from pna.adjacency import Adjacency
 from pna.ops.operators import gradient_operator, operator
 from pna.ops.precision import is_exact
 from pna.ops.request import Request, wide_type
 from pna.ops.vmap_rules import one_by_one
+from pna.rows import search_receivers
 
 if TYPE_CHECKING:
     from pna.ops.triton.small import SmallLaunches

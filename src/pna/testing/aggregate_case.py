@@ -13,9 +13,9 @@ from torch import Tensor
 
 import pna
 from pna import aggregators as table
-from pna.adjacency import SEGMENT
 from pna.ops.aggregate import Combine
 from pna.ops.aggregators import FUSED
+from pna.rows import SEGMENT
 from pna.testing import shrink
 from pna.testing.definition import EdgeList
 from pna.testing.draw import (

@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.data.attributes import is_numbered
 from pna.data.batch import Batch
 from pna.ops.backend import backend
 from pna.population.segments import segment_of_row
+from pna.rows import Rows
 from pna.train.run import Config
 from pna.train.tasks import LOSSES, Task
 

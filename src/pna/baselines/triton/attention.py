@@ -17,7 +17,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Rows
 from pna.baselines.attention import AttentionResults, AttentionTerms
 from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
@@ -25,6 +24,7 @@ from pna.ops.tracing import likely
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.messages import offset_of, owned_rows
+from pna.rows import SEGMENT, Rows
 
 
 @triton.jit

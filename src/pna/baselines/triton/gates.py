@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import Rows
 from pna.baselines.gates import GateResults, GateTerms
 from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
@@ -21,6 +20,7 @@ from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import tiles_of, triton_type, wide_index
 from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import feature_block, offset_of
+from pna.rows import Rows
 
 #: Most features per program.
 _WIDEST = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Rows
 from pna.ops.request import wide_type
 from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
@@ -19,6 +18,7 @@ from pna.ops.triton.launch import (
 from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import feature_block, offset_of, owned_rows
 from pna.ops.triton.sums import add_segments
+from pna.rows import SEGMENT, Rows
 
 
 @Kernel

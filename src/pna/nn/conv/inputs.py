@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency, values_readable
+from pna.adjacency import Adjacency
 from pna.ops.request import check_table
+from pna.visible import values_readable
 
 #: Edge features up to this width are multiplied inside the kernel, wider ones before it.
 NARROW = 16

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from pna.adjacency import outside_inference
 from pna.nn.towers import TowerLinear
+from pna.visible import outside_inference
 
 if TYPE_CHECKING:
     from pna.nn.conv.pna import PNAConv

@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import SEGMENT
 from pna.ops.request import Messages, Request, wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
@@ -31,6 +30,7 @@ from pna.ops.triton.messages import (
     segment_bounds,
     short_rows,
 )
+from pna.rows import SEGMENT
 
 
 class Argmax(NamedTuple):

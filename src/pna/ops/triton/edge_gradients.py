@@ -10,13 +10,14 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, search_receivers
+from pna.adjacency import Adjacency
 from pna.ops.request import DENSE, EDGE_WORKSPACE, WEIGHTS, Messages, wide_type
 from pna.ops.tracing import likely
 from pna.ops.triton.argmax import extrema_gradient
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import centre_of, combined, edge_term
 from pna.ops.triton.sums import add_up
+from pna.rows import search_receivers
 
 
 @triton.jit

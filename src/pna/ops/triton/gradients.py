@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Rows
 from pna.ops.request import LINEAR, TABLE, Messages, Request, Saved, wide_type
 from pna.ops.streams import SideStream
 from pna.ops.triton.alignment import aligned, unit_of
@@ -43,6 +42,7 @@ from pna.ops.triton.messages import (
 )
 from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind, type_gradient
 from pna.ops.triton.sums import sum_segments
+from pna.rows import SEGMENT, Rows
 
 #: Ratios of mean to std. Above _FAR, deviations are taken from the mean instead of from 0. Above
 #: _REMOTE, the rounding of the mean matters, and messages are read again to correct for it.

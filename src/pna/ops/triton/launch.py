@@ -13,11 +13,12 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.ops.request import BASIS, NO_EDGE, TABLE, WEIGHTS, Messages, Request
 from pna.ops.tracing import is_tracing
 from pna.ops.triton.alignment import unit_of
 from pna.ops.triton.launcher import cdiv, next_power_of_2
+from pna.rows import Rows
 
 
 def block_of(features: int, widest: int) -> int:

@@ -12,7 +12,6 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import SEGMENT, Rows
 from pna.ops.edge_types import by_type
 from pna.ops.request import Messages, wide_type
 from pna.ops.streams import SideStream
@@ -31,6 +30,7 @@ from pna.ops.triton.messages import (
     owned_rows,
 )
 from pna.ops.triton.sums import add_segments, add_up
+from pna.rows import SEGMENT, Rows
 
 #: The most features in a tile of the linear part.
 _NARROW = 32

@@ -5,7 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pna.adjacency import SEGMENT
 from pna.ops.request import Messages, Request, Saved, wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
@@ -27,6 +26,7 @@ from pna.ops.triton.messages import (
     segment_bounds,
     short_rows,
 )
+from pna.rows import SEGMENT
 
 
 @triton.jit

@@ -10,11 +10,11 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import Rows
 from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launch import MergeTiles, triton_type, unit_stride
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
+from pna.rows import Rows
 
 #: Elements in a tile of a program, and the most splits in it.
 _NUMBERS, _PARTS = 4096, 64
