@@ -147,7 +147,9 @@ def molecule_errors(results: Path) -> str:
                 rows = _of_models(own, contender, kind)
                 found = [float(row["value"]) for row in rows]
                 spread = f" ± {stdev(found):.3f}" if len(found) > 1 else ""
-                cells.append(f"{mean(found):.3f}{spread} ({_size(rows)})" if found else NOT_MEASURED)
+                cells.append(
+                    f"{mean(found):.3f}{spread} ({_size(rows)})" if found else NOT_MEASURED
+                )
         lines.append(cells)
     names = [f"{who}, {what}" for what in _KINDS.values() for who in (CHEMPROP, OURS)]
     return _table(["table", "molecules", "metric", *names], lines)
