@@ -43,13 +43,13 @@ _VERSION = 1
 #: The parameters of estimators, for their docstrings.
 PARAMETERS = """Args:
         members: number of models, which differ by their initial weights. Predictions are means.
-        epochs: most epochs of training. Default: 30 from 3,000 molecules on, otherwise 50.
+        epochs: most epochs of training. Default: 30 from 6,000 molecules on, otherwise 50.
         patience: epochs without a better validation loss after which a member stops. Default: none.
         hidden: features of each node in the model.
         layers: number of layers. Default: 1 for fewer than 3,000 molecules with features of their
             own, otherwise 3.
         lr: learning rate. Default: 0.002 if the default is 1 layer, otherwise 0.001.
-        batch_size: graphs per training step. Default: 128 from 3,000 molecules on, otherwise 64.
+        batch_size: graphs per training step. Default: 128 from 6,000 molecules on, otherwise 64.
         features: names of `pna.data.molecule_features.FEATURES`, "ogb" first. A `GraphSet` keeps
             the features that it has.
         smiles: the column of SMILES if X is a table. Default: the one with that name.
