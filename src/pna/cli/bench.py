@@ -160,6 +160,7 @@ def molecules(
             python.
         work: Folder for runs and what was measured.
         note: Words for the column "note" of the CSV file, such as what else ran on the machine.
+            Default: none.
     """
     from pna.bench.molecule_tables import CHEMPROP, MoleculeCase, measure_rates, measure_table
     from pna.bench.results import write
