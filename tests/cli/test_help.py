@@ -78,7 +78,7 @@ FREE = {
     *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weight", "weights"),
     *("mixture", "class_weights", "encoding", "out", "peer_python", "target"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
-    *("id", "source", "dest", "edge_split", "random_split", "sample"),
+    *("id", "source", "dest", "edge_split", "random_split", "sample", "note"),
 }
 #: Left out, they mean nothing: a run is new, or its graphs are where they were.
 NO_DEFAULT = {(("train",), "data"), (("train",), "resume")}
