@@ -78,7 +78,7 @@ FREE = {
     *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weight", "weights"),
     *("mixture", "class_weights", "encoding", "out", "peer_python", "target"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
-    *("id", "source", "dest", "edge_split", "random_split", "sample"),
+    *("id", "source", "dest", "edge_split", "random_split", "sample", "note"),
 }
 #: Left out, they mean nothing: a run is new, or its graphs are where they were.
 NO_DEFAULT = {(("train",), "data"), (("train",), "resume")}
@@ -132,7 +132,7 @@ def test_defaults_of_settings_are_named():
     assert help_of["lr"].endswith(f"Default: 0.001. {of_molecules}")
     for name, default, molecules in (("patience", 100, 0), ("members", 1, 5)):
         assert help_of[name].endswith(f"Default: {default}. For tables of molecules: {molecules}.")
-    of_molecules = "For tables of molecules: 50, from 3,000 molecules on 30."
+    of_molecules = "For tables of molecules: 50, from 6,000 molecules on 30."
     assert help_of["epochs"].endswith(f"Default: 1000. {of_molecules}")
     assert help_of["layers"].endswith("For tables of molecules: 3, below 3,000 molecules 1.")
     assert {name for panel in options.OPTIONS.values() for name in panel} <= help_of.keys()

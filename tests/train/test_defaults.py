@@ -9,7 +9,14 @@ from pna.data.molecule_features import RECORD
 from pna.data.sources import SOURCES
 from pna.nn.architectures import ARCHITECTURES
 from pna.train import Settings
-from pna.train.defaults import BENCHMARKS, FEW_MOLECULES, loss_for, model_for, settings_for
+from pna.train.defaults import (
+    BENCHMARKS,
+    FEW_MOLECULES,
+    MANY_MOLECULES,
+    loss_for,
+    model_for,
+    settings_for,
+)
 from pna.train.tasks import LOSSES
 from tests.train.small_runs import molecules, small_multitask
 
@@ -40,15 +47,16 @@ def test_molecules():
 
 def test_many_molecules_have_more_layers_and_fewer_epochs():
     graphs = replace(molecules(), metadata={RECORD: {}})
-    plain = graphs[torch.arange(FEW_MOLECULES) % len(graphs)]
+    plain = graphs[torch.arange(MANY_MOLECULES) % len(graphs)]
     assert settings_for(plain, {}).epochs == 30 and settings_for(plain[1:], {}).epochs == 50
     graphs = replace(graphs, x_graph=torch.zeros(len(graphs), 2))
-    for count, layers in ((FEW_MOLECULES - 1, 1), (FEW_MOLECULES, 3)):
+    sizes = (FEW_MOLECULES - 1, FEW_MOLECULES, MANY_MOLECULES - 1, MANY_MOLECULES)
+    for count, layers, epochs in zip(sizes, (1, 3, 3, 3), (50, 50, 50, 30), strict=True):
         many = graphs[torch.arange(count) % len(graphs)]
         assert model_for(many, "pna", {}).arguments["layers"] == layers
         settings = settings_for(many, {})
         assert settings.lr == ((2e-3,) if layers == 1 else (1e-3,))
-        assert (settings.epochs, settings.batch_size) == ((50, 64) if layers == 1 else (30, 128))
+        assert settings.epochs == epochs and settings.batch_size == (64 if epochs == 50 else 128)
 
 
 def test_losses_that_the_graphs_name():

@@ -257,7 +257,7 @@ def _prepared(case: MoleculeCase, folder: Path) -> _Prepared:
     rows = [[*row, word] for row, word in zip(own, spelt, strict=True)]
     test = [i for i, word in zip(kept, words, strict=True) if word == "test"]
     path, only = folder / "molecules.csv", folder / "test.csv"
-    if not path.exists():  # unchanged files let `pna train` use the graphs that it has made
+    if not path.exists():
         lines = list(range(2, len(rows) + 2))
         Table(str(path), ("smiles", *targets, _SPLIT), rows, lines).save(path)
         Table(str(only), ("smiles",), [[texts[i]] for i in test], lines[: len(test)]).save(only)
@@ -269,6 +269,8 @@ def _measured(commands: Commands, case: _Prepared, run: Path, seed: int, members
     done, out = run.with_suffix(".json"), run.with_suffix(".csv")
     if not done.exists():
         shutil.rmtree(run, ignore_errors=True)  # what an interrupted command has left
+        for graphs in case.path.parent.glob(f"{case.path.name}-*"):
+            graphs.unlink()  # of an earlier command; making them is a part of the time
         trained = _timed(commands.train(case, run, seed, members), run.with_suffix(".log"))
         predicted = _timed(commands.predict(case, run, out, None), run.with_suffix(".log"))
         with replacing(done) as file:

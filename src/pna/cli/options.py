@@ -20,7 +20,13 @@ from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
-from pna.train.defaults import FEW_MOLECULES, MOLECULES, OF_FEW_MOLECULES, OF_MANY_MOLECULES
+from pna.train.defaults import (
+    FEW_MOLECULES,
+    MANY_MOLECULES,
+    MOLECULES,
+    OF_FEW_MOLECULES,
+    OF_MANY_MOLECULES,
+)
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
@@ -329,7 +335,7 @@ def _with_default(name: str, words: str) -> str:
     if name in OF_FEW_MOLECULES:
         words += f", below {FEW_MOLECULES:,} molecules {_shown(OF_FEW_MOLECULES[name])}"
     if name in OF_MANY_MOLECULES:
-        words += f", from {FEW_MOLECULES:,} molecules on {_shown(OF_MANY_MOLECULES[name])}"
+        words += f", from {MANY_MOLECULES:,} molecules on {_shown(OF_MANY_MOLECULES[name])}"
     return f"{words}."
 
 

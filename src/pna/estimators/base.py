@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pna.data.graphset import GraphSet
-from pna.data.molecule_features import USUAL, MoleculeFeatures
+from pna.data.molecule_features import RECORD, USUAL, MoleculeFeatures
 from pna.data.molecule_table import standardised
 from pna.estimators.inputs import (
     SPLITS,
@@ -28,7 +28,7 @@ from pna.estimators.trained import TrainedRun
 from pna.files import is_new
 from pna.stored import check, read_json
 from pna.train.calibration import calibrations_of
-from pna.train.defaults import model_for, settings_for
+from pna.train.defaults import MOLECULES, model_for, settings_for
 from pna.train.loop import Report, train
 from pna.train.prediction import in_units, mean_and_std
 from pna.train.run import write_json
@@ -43,13 +43,13 @@ _VERSION = 1
 #: The parameters of estimators, for their docstrings.
 PARAMETERS = """Args:
         members: number of models, which differ by their initial weights. Predictions are means.
-        epochs: most epochs of training.
+        epochs: most epochs of training. Default: 30 from 6,000 molecules on, otherwise 50.
         patience: epochs without a better validation loss after which a member stops. Default: none.
         hidden: features of each node in the model.
         layers: number of layers. Default: 1 for fewer than 3,000 molecules with features of their
             own, otherwise 3.
         lr: learning rate. Default: 0.002 if the default is 1 layer, otherwise 0.001.
-        batch_size: graphs per training step.
+        batch_size: graphs per training step. Default: 128 from 6,000 molecules on, otherwise 64.
         features: names of `pna.data.molecule_features.FEATURES`, "ogb" first. A `GraphSet` keeps
             the features that it has.
         smiles: the column of SMILES if X is a table. Default: the one with that name.
@@ -71,12 +71,12 @@ class GraphEstimator(BaseEstimator):
         self,
         members: int = 5,
         *,
-        epochs: int = 50,
+        epochs: int | None = None,
         patience: int | None = None,
         hidden: int = 64,
         layers: int | None = None,
         lr: float | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         features: Sequence[str] = USUAL,
         smiles: str = "",
         validation_fraction: float = 0.1,
@@ -215,16 +215,17 @@ class GraphEstimator(BaseEstimator):
         metadata: Mapping[str, Any],
     ) -> None:
         """Train on targets (graphs, columns); `groups` (graphs,) are validated in proportion."""
-        if self.epochs < 1:
+        if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"got epochs={self.epochs}, expected at least 1")
         random = check_random_state(self.random_state)
         chosen = validation_rows(groups, ~np.isnan(y), self.validation_fraction, random)
         data = standardised(labelled(graphs, y.astype(np.float32), chosen))
         data.metadata.update(metadata)
         seed = int(random.randint(2**31 - 1))
-        given = {name: getattr(self, name) for name in _OF_SETTINGS}
-        given |= {} if self.lr is None else {"lr": self.lr}
-        settings = settings_for(data, given | {"seed": seed, "data_seed": seed})
+        given: dict[str, Any] = {"members": self.members, "patience": self.patience}
+        given |= {name: value for name in _CHOSEN if (value := getattr(self, name)) is not None}
+        usual = {} if RECORD in data.metadata else _OF_OTHER_GRAPHS
+        settings = settings_for(data, usual | given | {"seed": seed, "data_seed": seed})
         sizes = {"hidden": self.hidden} | ({} if self.layers is None else {"layers": self.layers})
         model = model_for(data, "pna", sizes, loss)
         run = TrainedRun(None if self.run_dir is None else _new_folder(Path(self.run_dir)))
@@ -263,7 +264,10 @@ class GraphEstimator(BaseEstimator):
         return columns
 
 
-_OF_SETTINGS = ("members", "epochs", "patience", "batch_size")
+#: Settings that suit the graphs by default.
+_CHOSEN = ("epochs", "batch_size", "lr")
+#: Defaults for graphs that are no molecules.
+_OF_OTHER_GRAPHS = {name: MOLECULES[name] for name in ("epochs", "batch_size")}
 
 
 def check_length(graphs: Sized, y: NDArray[Any]) -> None:

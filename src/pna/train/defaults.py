@@ -34,7 +34,8 @@ MOLECULES: dict[str, Any] = {
 #: Those that differ for fewer molecules than this, if these have features of their own.
 FEW_MOLECULES = 3000
 OF_FEW_MOLECULES: dict[str, Any] = {"lr": (2e-3,), "layers": 1}
-#: Those that differ for as many or more.
+#: Those that differ from this many molecules on.
+MANY_MOLECULES = 6000
 OF_MANY_MOLECULES: dict[str, Any] = {"epochs": 30, "batch_size": 128}
 
 
@@ -118,9 +119,9 @@ def _usual(graphs: GraphSet) -> dict[str, Any]:
     others = _OTHERS
     if RECORD in graphs.metadata:
         others = _OTHERS | MOLECULES
-        if len(graphs) >= FEW_MOLECULES:
+        if len(graphs) >= MANY_MOLECULES:
             others |= OF_MANY_MOLECULES
-        elif graphs.x_graph is not None:
+        elif len(graphs) < FEW_MOLECULES and graphs.x_graph is not None:
             others |= OF_FEW_MOLECULES
     return BENCHMARKS.get(graphs.metadata.get("benchmark", ""), others)
 
