@@ -29,6 +29,7 @@ PUBLIC = {
     "pna.data.division": ("FoldOptions",),
     "pna.data.folds": ("fold_of", "with_folds"),
     "pna.data.graph_tables": ("GraphColumns",),
+    "pna.data.laplacian": ("with_laplacian", "laplacian_eigenvectors", "heat_kernels"),
     "pna.data.molecule_table": ("from_table", "numeric_columns", "standardised"),
     "pna.data.molhiv": ("molhiv",),
     "pna.data.multitask": ("multitask",),

@@ -16,6 +16,7 @@ from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
 from pna.data import NodeGraph, molecules, molhiv, slic, tensor_file, zinc
+from pna.data.laplacian import with_laplacian
 from pna.data.multitask import generate
 from pna.data.sources import PUBLIC, SOURCES, File, Public
 from pna.data.walks import with_walks
@@ -172,6 +173,16 @@ def test_features_of_walks(folder, tmp_path):
     assert again.exit_code == 1 and "--force overwrites it" in again.output
     odd = run("walks", bare, "--out", tmp_path / "none.safetensors", "--steps", 0)
     assert odd.exit_code == 1 and "got walks of no steps" in odd.output
+
+
+def test_features_of_the_laplacian(folder, tmp_path):
+    bare, out = tmp_path / "z.safetensors", tmp_path / "laplacian.safetensors"
+    assert run("zinc", "--out", bare, "--from", folder).exit_code == 0
+    done = run("laplacian", bare, "--out", out, "--vectors", 3, "--edge-times", 2)
+    assert done.exit_code == 0 and "2 graphs" in done.output, done.output
+    assert_same(GraphSet.load(out), with_laplacian(GraphSet.load(bare), 3, 2))
+    odd = run("laplacian", bare, "--out", tmp_path / "none.safetensors", "--vectors", 0)
+    assert odd.exit_code == 1 and "without eigenvectors and times" in odd.output
 
 
 def test_a_benchmark_from_an_address(folder, tmp_path):

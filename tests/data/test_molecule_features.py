@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+from pna.data.laplacian import heat_kernels, laplacian_eigenvectors, with_laplacian
 from pna.data.molecule_features import DESCRIPTORS, FEATURES, OGB, RECORD, MoleculeFeatures
 from pna.data.molecule_table import from_table
 from pna.data.molecules import from_smiles
@@ -19,7 +20,7 @@ SMILES = [
     *("FC(F)(F)c1ccncc1", "[Al](O)(O)(O)(O)(O)(O)O", "O=S(=O)(N)c1ccccc1Cl", "C", "CCCCCC", "CC#N"),
 ]
 TABLE = Table("my.csv", ("smiles", "y"), [[s, str(len(s))] for s in SMILES], [*range(2, 14)])
-EVERY = [OGB, "descriptors", "morgan=64", "walks=3", "bond-walks=2"]
+EVERY = [OGB, "descriptors", "morgan=64", "walks=3", "bond-walks=2", "laplacian=2", "bond-heat=1"]
 
 
 def graphs_with(*features):
@@ -62,8 +63,10 @@ def test_fingerprints_are_those_of_rdkit():
 
 def test_walks_are_those_of_the_graphs():
     graphs = graphs_with(*EVERY)
-    assert (graphs.x[:, 9:] == return_probabilities(graphs, 3)).all()
-    assert (graphs.edge_attr[:, 3:] == arrival_probabilities(graphs, 2)).all()
+    assert (graphs.x[:, 9:12] == return_probabilities(graphs, 3)).all()
+    assert (graphs.edge_attr[:, 3:5] == arrival_probabilities(graphs, 2)).all()
+    assert (graphs.x[:, 12:] == laplacian_eigenvectors(graphs, 2)).all()
+    assert (graphs.edge_attr[:, 5:] == heat_kernels(graphs, 1)).all()
 
 
 def test_how_a_molecule_is_written_does_not_matter():
@@ -126,7 +129,7 @@ def test_tables_are_predicted_with_the_features_of_the_training(tmp_path):
 
 
 def test_walks_that_were_added_later_are_computed_too(tmp_path):
-    graphs = with_walks(graphs_with(OGB), 4, 2)
+    graphs = with_laplacian(with_walks(graphs_with(OGB), 4, 2), 3)
     run = trained(graphs, tmp_path / "run")
     expected = predict(run, graphs, device="cpu").graph["y"]
     np.testing.assert_allclose(predicted(run), expected, rtol=1e-6)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pna.data import walks
+from pna.data import pairs as pairs_module
 from pna.data.graphset import GraphSet
 from pna.data.walks import arrival_probabilities, return_probabilities, with_walks
 from tests.data.graph_sets import graph_sets, make
@@ -37,7 +37,7 @@ def by_definition(graphs: GraphSet, steps: int) -> tuple[np.ndarray, np.ndarray]
 def test_they_are_powers_of_the_steps(graphs, steps, pairs):
     """Of directed graphs with loops and repeated edges too, however many are taken at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "_PAIRS", pairs)
+        patch.setattr(pairs_module, "_PAIRS", pairs)
         found = return_probabilities(graphs, steps), arrival_probabilities(graphs, steps)
     for got, expected in zip(found, by_definition(graphs, steps), strict=True):
         assert got.dtype == torch.float32
@@ -96,6 +96,6 @@ def test_refused():
     with pytest.raises(ValueError, match="got walks of steps=-1"):
         return_probabilities(graphs, -1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "MOST_NODES", 2)
+        patch.setattr(pairs_module, "MOST_NODES", 2)
         with pytest.raises(ValueError, match="got a graph of 3 nodes, expected at most 2"):
             return_probabilities(graphs, 1)

@@ -91,6 +91,13 @@ MODELS = {
     "stacked gated-gcn": (Stacked, {"convolution": "gated-gcn"}),
     "stacked, virtual node": (Stacked, {"virtual_node": True, "layers": 3, "out_channels": 6}),
     "stacked, layer norm": (Stacked, {"norm": "layer", "feed_forward": 1.5}),
+    "stacked, deep": (
+        Stacked,
+        {
+            **dict(layers=3, out_channels=6, feed_forward=1.5, edge_updates=True),
+            **dict(signs=(1,), dropout_first=True, stochastic_depth=0.5),
+        },
+    ),
     "stacked simple": (Stacked, {"convolution": "pna-simple"}),
     "stacked mean": (Stacked, {"readout": "mean", "out_channels": 6, "residual": False}),
     **{

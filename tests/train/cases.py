@@ -51,6 +51,19 @@ SMALL: dict[str, ModelSettings] = {
             "centre": ((0, 0.5), (1, 0.5)),
         },
     ),
+    "deep stacked": ModelSettings(
+        "pna",
+        "stacked",
+        4,
+        arguments={
+            "layers": 3,
+            "feed_forward": 2.0,
+            "edge_updates": True,
+            "signs": (1,),
+            "dropout_first": True,
+            "stochastic_depth": 0.4,
+        },
+    ),
     "gated-gcn stacked": ModelSettings("gated-gcn", "stacked", 4, arguments={"layers": 2}),
     "gated stacked": ModelSettings("mlp-gated", "stacked", 4, arguments={"layers": 2}),
     "diffpool stacked": ModelSettings(

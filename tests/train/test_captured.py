@@ -27,7 +27,14 @@ SETTINGS = {
 
 @pytest.mark.parametrize(
     "model",
-    ["pna recurrent", "gin recurrent", "pna stacked", "virtual stacked", "diffpool stacked"],
+    [
+        "pna recurrent",
+        "gin recurrent",
+        "pna stacked",
+        "virtual stacked",
+        "deep stacked",
+        "diffpool stacked",
+    ],
 )
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_recorded_steps_are_the_steps(settings, model):

@@ -48,6 +48,7 @@ def models_of(graphs, model, seeds):
         pytest.param("gin recurrent", "adamw", {}, marks=pytest.mark.slow),
         ("pna stacked", "adamw", {}),  # and of every layer
         ("diffpool stacked", "adam", {}),  # a loss of the model's own
+        ("deep stacked", "adamw", {}),  # layers that are left out
         ("pna stacked", "adam", {"norm": "layer", "feed_forward": 2}),
         # stops at some graphs before others, and for a member alone sees that it does
         pytest.param(

@@ -267,8 +267,9 @@ def molecules(
         take_limits: Take 0.01 as the number of a cell such as <0.01. Default: an error.
         encoding: Encoding of the table, such as latin-1, cp1252 or utf-16. Default: utf-8.
         features: Features of the molecules, separated by commas, ogb first. Values: ogb (of atoms
-            and bonds), descriptors (of RDKit), morgan (counts of a fingerprint), walks (of atoms),
-            bond-walks. A number sets the size of the last three, such as morgan=1024,walks=16.
+            and bonds), descriptors (of RDKit), morgan (counts of a fingerprint), walks and
+            laplacian (of atoms), bond-walks and bond-heat. A number sets the size of all but the
+            first two, such as morgan=1024,walks=16.
     """
     from pna.data.molecule_table import from_table
     from pna.data.molecules import check_chemistry
@@ -435,6 +436,26 @@ def walks(
     with errors() as console:
         check_target(out, force)
         graphs = with_walks(GraphSet.load(file), steps, edge_steps)
+        save(graphs, out, force, console)
+
+
+@app.command()
+@explained
+def laplacian(
+    file: File, *, out: Out, vectors: AtLeast0 = 8, edge_times: AtLeast0 = 0, force: Force = False
+) -> None:
+    """Add Laplacian features to a graph set. They show where in its graph a node lies.
+
+    Args:
+        vectors: Node features: so many eigenvectors. Training flips their signs at random.
+        edge_times: Edge features: the heat kernel at so many times, 1, 2, 4, …
+    """
+    from pna.data.graphset import GraphSet
+    from pna.data.laplacian import with_laplacian
+
+    with errors() as console:
+        check_target(out, force)
+        graphs = with_laplacian(GraphSet.load(file), vectors, edge_times)
         save(graphs, out, force, console)
 
 

@@ -75,8 +75,8 @@ class Training:
             error.
         encoding: With a table: its encoding, such as latin-1. Default: utf-8.
         features: With a table: features of the molecules, separated by commas, ogb first.
-            {features} A number sets the size of the last three, such as morgan=1024. Default:
-            ogb,descriptors.
+            {features} A number sets the size of all but the first two, such as morgan=1024.
+            Default: ogb,descriptors.
 
     Model:
         model: Graph convolution. {convolutions} Default: pna.
@@ -96,6 +96,11 @@ class Training:
         feed_forward: Add x + MLP(norm(x)) after each layer of a stacked model; the MLP is so many
             times as wide as the layer, such as 2. Default: 0 (none).
         dropout: Dropout probability, at least 0 and below 1. Default: 0.
+        dropout_first: Apply dropout to the result of each layer of a stacked model before the
+            layer's input is added, not after. Default: no.
+        stochastic_depth: Probability that training leaves out the last layer of a stacked model for
+            a graph, at least 0 and below 1; for the other layers it is proportionally lower.
+            Default: 0.
         readout: Pooling from nodes to graphs. Values: sum, mean, max, and set2set for recurrent
             models. Default: set2set if recurrent, sum if stacked, mean if standard.
         virtual_node: Add a node that is connected to all nodes of a graph. Only for stacked models.
@@ -194,6 +199,8 @@ class Training:
     residual: bool
     feed_forward: float
     dropout: float
+    dropout_first: bool
+    stochastic_depth: float
     readout: str
     virtual_node: bool
     edge_updates: bool

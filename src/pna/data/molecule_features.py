@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from pna.data.descriptors import DESCRIPTORS, Parsed, descriptors
 from pna.data.graphset import GraphSet
-from pna.data.walks import with_walks
+from pna.data.laplacian import HEAT, VECTOR, with_laplacian
+from pna.data.walks import ARRIVAL, RETURN, with_walks
 from pna.names import lookup, unique
 
 #: OGB's features of atoms and bonds, in its order.
@@ -60,6 +61,26 @@ class Feature(NamedTuple):
     #: Features of whole molecules, (molecules, columns), from the size.
     of_molecules: Callable[[Parsed, int], NDArray[Any]] | None
     added: Callable[[GraphSet, int], GraphSet] | None  # graphs with more features of nodes or edges
+    column: tuple[str, str] | None  # their level, and their name before a number
+
+
+def _encoding(
+    size: int, level: str, word: str, added: Callable[[GraphSet, int], GraphSet]
+) -> Feature:
+    """Features of atoms or bonds that are added to graphs, from the graphs alone."""
+
+    def named(size: int) -> tuple[str, ...]:
+        return tuple(f"{word} {i + 1}" for i in range(size))
+
+    return Feature(
+        size=size,
+        atom_names=named if level == "node" else _none,
+        bond_names=named if level == "edge" else _none,
+        names=_none,
+        of_molecules=None,
+        added=added,
+        column=(level, word),
+    )
 
 
 FEATURES = {
@@ -71,6 +92,7 @@ FEATURES = {
         names=_none,
         of_molecules=None,
         added=None,
+        column=None,
     ),
     "descriptors": Feature(
         size=None,
@@ -79,6 +101,7 @@ FEATURES = {
         names=lambda size: DESCRIPTORS,
         of_molecules=lambda parsed, size: descriptors(parsed),
         added=None,
+        column=None,
     ),
     "morgan": Feature(
         size=2048,
@@ -87,25 +110,15 @@ FEATURES = {
         names=lambda size: tuple(f"morgan {i}" for i in range(size)),
         of_molecules=morgan,
         added=None,
+        column=None,
     ),
     # probabilities that a random walk returns to an atom after 1, 2, … steps
-    "walks": Feature(
-        size=16,
-        atom_names=lambda size: tuple(f"return after {i + 1}" for i in range(size)),
-        bond_names=_none,
-        names=_none,
-        of_molecules=None,
-        added=lambda graphs, size: with_walks(graphs, size),
-    ),
+    "walks": _encoding(16, "node", RETURN, lambda graphs, size: with_walks(graphs, size)),
     # probabilities that a random walk leads along a bond in 1, 2, … steps
-    "bond-walks": Feature(
-        size=8,
-        atom_names=_none,
-        bond_names=lambda size: tuple(f"arrival after {i + 1}" for i in range(size)),
-        names=_none,
-        of_molecules=None,
-        added=lambda graphs, size: with_walks(graphs, 0, size),
-    ),
+    "bond-walks": _encoding(8, "edge", ARRIVAL, lambda graphs, size: with_walks(graphs, 0, size)),
+    "laplacian": _encoding(8, "node", VECTOR, lambda graphs, size: with_laplacian(graphs, size)),
+    # the heat kernel between the ends of a bond
+    "bond-heat": _encoding(4, "edge", HEAT, lambda graphs, size: with_laplacian(graphs, 0, size)),
 }
 
 
@@ -131,18 +144,22 @@ class MoleculeFeatures:
     def of_run(cls, data: Mapping[str, Any], of_graphs: bool = True) -> MoleculeFeatures:
         """Those that a run was trained with, from the data of its configuration.
 
-        Walks that were added later (`pna data walks`) are known by the names of columns. Without
-        `of_graphs`, features of whole molecules are left out. Raises if some features are not those
-        of molecules; a warning says if RDKit has another version.
+        Walks and the like that were added later (`pna data walks`) are known by the names of
+        columns. Without `of_graphs`, features of whole molecules are left out. Raises if some
+        features are not those of molecules; a warning says if RDKit has another version.
         """
         record, names = data.get(RECORD, {}), data.get("features", {})
         given = list(record.get("features", [OGB]))
-        own = cls.parse(given)
-        for name, level in (("walks", "node"), ("bond-walks", "edge")):
-            more = len(names.get(level, ())) - len(own.names(level))
-            if more > 0 and name not in dict(own.chosen):
-                given.append(f"{name}={more}")
-        own = cls.parse(given)
+        later = list[tuple[int, str]]()  # the first column of each, which is their order
+        for name, feature in FEATURES.items():
+            if feature.column is not None and name not in dict(cls.parse(given).chosen):
+                level, word = feature.column
+                columns = [
+                    i for i, n in enumerate(names.get(level, ())) if n.startswith(f"{word} ")
+                ]
+                if columns:
+                    later.append((columns[0], f"{name}={len(columns)}"))
+        own = cls.parse([*given, *(text for _, text in sorted(later))])
         if not of_graphs:
             kept = [c for c in own.chosen if FEATURES[c[0]].of_molecules is None]
             names = {**names, "graph": ()}

@@ -7,18 +7,21 @@ number of layers (Dwivedi and others, 2022).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pna.data.graphset import GraphSet
+from pna.data.pairs import (
+    append_columns,
+    count_columns,
+    edge_counts,
+    edge_positions,
+    in_order,
+    node_positions,
+)
 
-#: Larger graphs are refused: a matrix of all pairs of nodes would not fit in memory.
-MOST_NODES = 1 << 14
-
-_PAIRS = 1 << 20  # pairs of nodes that are processed at a time
+RETURN, ARRIVAL = "return after", "arrival after"  # names of columns, before the step
 
 
 def with_walks(graphs: GraphSet, steps: int = 16, edge_steps: int = 0) -> GraphSet:
@@ -33,18 +36,15 @@ def with_walks(graphs: GraphSet, steps: int = 16, edge_steps: int = 0) -> GraphS
             "got walks of no steps, for nodes and for edges, expected some; pass steps"
         )
     if steps:
-        graphs = _append_columns(graphs, "node", "return", return_probabilities(graphs, steps))
+        graphs = append_columns(graphs, "node", RETURN, return_probabilities(graphs, steps))
     if edge_steps:
-        graphs = _append_columns(
-            graphs, "edge", "arrival", arrival_probabilities(graphs, edge_steps)
-        )
+        graphs = append_columns(graphs, "edge", ARRIVAL, arrival_probabilities(graphs, edge_steps))
     return graphs
 
 
 def steps_of(graphs: GraphSet) -> tuple[int, int]:
     """The `steps` and `edge_steps` of `with_walks` that graphs have."""
-    nodes = sum(name.startswith("return after ") for name in graphs.node_features)
-    return nodes, sum(name.startswith("arrival after ") for name in graphs.edge_features)
+    return count_columns(graphs.node_features, RETURN), count_columns(graphs.edge_features, ARRIVAL)
 
 
 def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
@@ -64,9 +64,8 @@ def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
         pairs = [((step - 1) // 2, step // 2 - 1) for step in range(2, steps + 1)]
         back = [walk.diagonal(dim1=1, dim2=2)]
         back += [(powers[a] * powers[b].mT).sum(2) for a, b in pairs]
-        there = torch.arange(walk.shape[1]) < some.sizes[:, None]  # rows that are nodes
-        parts.append(torch.stack(back, 2)[there.to(walk.device)])
-    return _in_order(parts, graphs, graphs.node_offsets, steps)
+        parts.append(torch.stack(back, 2)[node_positions(some)])
+    return in_order(parts, graphs, graphs.node_offsets, steps)
 
 
 def arrival_probabilities(graphs: GraphSet, steps: int) -> Tensor:
@@ -75,95 +74,19 @@ def arrival_probabilities(graphs: GraphSet, steps: int) -> Tensor:
     _check_steps(steps)
     parts = []
     for some, walk in _transitions(graphs):
-        graph, (sender, receiver) = _graph_of_edge(some), some.edges
-        power, found = walk, [walk[graph, sender, receiver]]
+        at = edge_positions(some)
+        power, found = walk, [walk[at]]
         for _ in range(steps - 1):
             power = power @ walk
-            found.append(power[graph, sender, receiver])
+            found.append(power[at])
         parts.append(torch.stack(found, 1))
-    return _in_order(parts, graphs, graphs.edge_offsets, steps)
-
-
-def _append_columns(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet:
-    """Append columns of numbers to the features of nodes or edges."""
-    features, names = ("x", "node_features") if what == "node" else ("edge_attr", "edge_features")
-    present: Tensor | None = getattr(graphs, features)
-    known: tuple[str, ...] = getattr(graphs, names)
-    added = tuple(f"{word} after {step}" for step in range(1, numbers.shape[1] + 1))
-    if set(added) & set(known):
-        raise ValueError(
-            f"got graphs whose {what}s have the feature {added[0]!r} already, expected graphs "
-            "without walks; use the set from before walks were added"
-        )
-    metadata = dict(graphs.metadata)
-    kinds = _kinds(present, metadata.get(f"{what}_values"))
-    if any(kinds):
-        metadata[f"{what}_values"] = [*kinds, *[0] * len(added)]
-    if present is not None:
-        wide = present if present.is_floating_point() else present.float()
-        numbers = torch.cat([wide, numbers.to(wide.dtype)], 1)
-    columns: dict[str, Any] = {features: numbers, names: (*known, *added)}
-    return replace(graphs, **columns, metadata=metadata)
-
-
-def _kinds(columns: Tensor | None, declared: list[int] | None) -> list[int]:
-    """The number of categories of each column; 0 for a column of numbers."""
-    if columns is None:
-        return []
-    if declared is not None:
-        return list(declared)
-    if columns.is_floating_point() or len(columns) == 0:
-        return [0] * columns.shape[1]
-    return [int(largest) + 1 for largest in columns.amax(0).tolist()]
+    return in_order(parts, graphs, graphs.edge_offsets, steps)
 
 
 def _transitions(graphs: GraphSet) -> Iterator[tuple[GraphSet, Tensor]]:
-    """Batches of graphs of similar size, the smallest first, and their P, (graphs, nodes, nodes),
-    with zeros beyond the nodes of a graph."""
-    order = _by_size(graphs)
-    sizes = graphs.sizes[order]
-    if len(sizes) and int(sizes[-1]) > MOST_NODES:
-        raise ValueError(
-            f"got a graph of {int(sizes[-1]):,} nodes, expected at most {MOST_NODES:,}: walks "
-            "need a matrix of all pairs of nodes"
-        )
-    # padded to the largest, the graphs of a batch have at most _PAIRS pairs
-    first = 0
-    while first < len(order):
-        padded_pairs = torch.arange(1, len(order) - first + 1) * sizes[first:].square()
-        last = first + max(int((padded_pairs <= _PAIRS).sum()), 1)
-        some = graphs[order[first:last]]
-        yield some, _walk(some)
-        first = last
-
-
-def _walk(graphs: GraphSet) -> Tensor:
-    width = int(graphs.sizes.max())
-    sender, receiver = graphs.edges
-    graph = _graph_of_edge(graphs)
-    count = graphs.senders.new_zeros(len(graphs), width, width, dtype=torch.float32)
-    one = torch.ones((), device=graphs.device)
-    count.index_put_((graph, sender, receiver), one, accumulate=True)
-    return count / count.sum(2, keepdim=True).clamp(min=1)
-
-
-def _by_size(graphs: GraphSet) -> Tensor:
-    return graphs.sizes.argsort(stable=True)
-
-
-def _graph_of_edge(graphs: GraphSet) -> Tensor:
-    return torch.repeat_interleave(graphs.edge_counts).to(graphs.device)
-
-
-def _in_order(parts: list[Tensor], graphs: GraphSet, offsets: Tensor, steps: int) -> Tensor:
-    """Put the rows of graphs sorted by size into the order of the set."""
-    order = _by_size(graphs)
-    counts = offsets.diff()[order]
-    shift = offsets[:-1][order] - (counts.cumsum(0) - counts)
-    rows = torch.arange(int(offsets[-1])) + torch.repeat_interleave(shift, counts)
-    out = torch.zeros(len(rows), steps, device=graphs.device)
-    out[rows.to(graphs.device)] = torch.cat([out[:0], *parts])
-    return out
+    """Batches of graphs, and their P, (graphs, nodes, nodes)."""
+    for some, count in edge_counts(graphs, "walks"):
+        yield some, count / count.sum(2, keepdim=True).clamp(min=1)
 
 
 def _check_steps(steps: int) -> None:

@@ -10,6 +10,7 @@ from pna.nn.architectures import Standard as Standard
 from pna.nn.augmentation import RandomFlip as RandomFlip
 from pna.nn.augmentation import RandomRotate as RandomRotate
 from pna.nn.augmentation import RandomScaleShift as RandomScaleShift
+from pna.nn.augmentation import RandomSigns as RandomSigns
 from pna.nn.conv.gat import GATConv as GATConv
 from pna.nn.conv.gated_gcn import GatedGCNConv as GatedGCNConv
 from pna.nn.conv.gcn import GCNConv as GCNConv
@@ -26,6 +27,7 @@ from pna.nn.norm import BatchNorm as BatchNorm
 from pna.nn.pooling import ClusterReadout as ClusterReadout
 from pna.nn.pooling import DiffPool as DiffPool
 from pna.nn.readout import Set2Set as Set2Set
+from pna.nn.stochastic_depth import StochasticDepth as StochasticDepth
 from pna.nn.virtual_node import VirtualNode as VirtualNode
 
 _RENAMED = {"Mirror": RandomFlip, "Turn": RandomRotate, "Vary": RandomScaleShift}

@@ -1,4 +1,4 @@
-"""Data augmentation in training: random flips, rotations, scales and shifts of node features.
+"""Data augmentation in training: flips, signs, rotations, scales and shifts of node features.
 
 All nodes of a graph are transformed alike. What is drawn depends on the seed, the forward pass and
 the graph alone, as for `Dropout`: not on the other graphs of the batch, on padding or on processes.
@@ -74,6 +74,43 @@ class RandomFlip(_Augmentation):
 
     def extra_repr(self) -> str:
         return str(list(self.columns))
+
+
+class RandomSigns(_Augmentation):
+    """In training, multiplies columns of each graph by 1 or −1 at random, each column by itself.
+
+    Args:
+        columns: node features, such as eigenvectors, whose sign means nothing.
+        width: features of a node.
+
+    Shapes:
+        - **x**: (nodes, width), **batch**: the graphs of these nodes
+        - **output**: (nodes, width)
+    """
+
+    chosen: Tensor
+
+    def __init__(self, columns: Sequence[int], width: int) -> None:
+        super().__init__()
+        pairs = _checked_columns("signs", [(column, 0) for column in columns], width)
+        self.columns = [column for column, _ in pairs]
+        self.coins = Dropout(0.5, level="graph")
+        self.width = width
+        self.hold()
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """Which columns have no sign."""
+        chosen = torch.zeros(self.width, dtype=torch.bool)
+        chosen[self.columns] = True
+        return {"chosen": chosen}
+
+    def _transformed(self, x: Tensor, batch: Batch) -> Tensor:
+        with batch_context(batch):
+            heads = self.coins(x.new_ones(batch.num_graphs, self.width)) > 0
+        return torch.where(self.chosen & heads[batch.graph_of_node], -x, x)
+
+    def extra_repr(self) -> str:
+        return str(self.columns)
 
 
 class RandomRotate(_Augmentation):

@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from pna.data.edge_labels import UNDIRECTED
 from pna.data.graphset import GraphSet
 from pna.data.header import MOST_KINDS
+from pna.data.laplacian import is_vector
 from pna.degree import DegreeStats
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
@@ -67,6 +68,9 @@ def fitted(
         edge_values = _values("edge", every.edge_attr, every.edge_features, given)
     if "node_values" in signature(ARCHITECTURES[model.architecture]).parameters:
         arguments |= {"node_values": node_values} | _scales("node", training.x, node_values)
+        signs = [i for i, name in enumerate(training.node_features) if is_vector(name)]
+        if signs:
+            arguments.setdefault("signs", signs)
         if edge_attr is not None:
             arguments |= {"edge_columns": edge_attr.shape[1], "edge_values": edge_values}
             arguments |= _scales("edge", edge_attr, edge_values)

@@ -28,7 +28,7 @@ from pna.nn.architectures.base import (
     labels_of,
     register,
 )
-from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift
+from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift, RandomSigns
 from pna.nn.batch_context import batch_context
 from pna.nn.conv.inputs import NARROW, EdgeFeatures
 from pna.nn.convolution import Convolution
@@ -39,6 +39,7 @@ from pna.nn.hooks import may_be_read
 from pna.nn.linear import MLP, Linear, Offset
 from pna.nn.norm import BatchNorm
 from pna.nn.registry import CONVOLUTIONS
+from pna.nn.stochastic_depth import StochasticDepth
 from pna.nn.virtual_node import VirtualNode
 from pna.population.segments import spread
 
@@ -101,7 +102,12 @@ class Stacked(Architecture):
         centre: the two coordinates that are rotated, and their centre: ((3, 0.5), (4, 0.5)).
         scale_shift: groups of columns that training scales and shifts, as in
             `RandomScaleShift`: (((3, 4), 0.5, 0.1, 0.05),). Default: none.
+        signs: columns of node features whose sign training flips at random, as in `RandomSigns`,
+            such as those of Laplacian eigenvectors. Default: none.
         dropout: probability of dropping a feature after a layer.
+        dropout_first: apply dropout to the result of a layer before its input is added, not after.
+        stochastic_depth: probability that training leaves out the last layer for a graph; that of
+            layer i of L is i / L of it. Only results to which the input is added can be left out.
         final: activation of the predictions; "none" for none.
         graph_means: constants added to the predictions of a graph, one for each graph target.
         clusters: clusters per graph, for "diffpool" only. Default: 8.
@@ -156,7 +162,10 @@ class Stacked(Architecture):
         rotate: float = 0.0,
         centre: Sequence[tuple[int, float]] = (),
         scale_shift: Sequence[tuple[Sequence[int], float, float, float]] = (),
+        signs: Sequence[int] = (),
         dropout: float = 0.0,
+        dropout_first: bool = False,
+        stochastic_depth: float = 0.0,
         final: str = "none",
         graph_means: Sequence[float] = (),
         clusters: int | None = None,
@@ -193,6 +202,11 @@ class Stacked(Architecture):
                 "got act_before_norm with norm_before_mixing, which applies the activation after "
                 "the mixing; leave out one of them"
             )
+        if norm_before_mixing and dropout_first:
+            raise ValueError(
+                "got dropout_first with norm_before_mixing, which applies dropout before the "
+                "mixing; leave out one of them"
+            )
         if norm_before_mixing:
             arguments["mixing"] = False
         self.categorical, self.edge_categorical = any(node_values), any(edge_values)
@@ -211,6 +225,12 @@ class Stacked(Architecture):
         self.mirror = RandomFlip(flip, in_channels) if flip else None
         self.turn = RandomRotate(rotate, centre, in_channels) if rotate else None
         self.vary = RandomScaleShift(scale_shift, in_channels) if scale_shift else None
+        if any(node_values[column] for column in signs if column < len(node_values)):
+            raise ValueError(
+                f"got signs of the columns {list(signs)}, of which some are categories, expected "
+                "columns of numbers; leave the others out"
+            )
+        self.signs = RandomSigns(signs, in_channels) if signs else None
         self.embed = encoder(node_values, in_channels, hidden, node_scales)
         self.embed_edges: nn.Module | None = None
         if edge_columns:
@@ -263,6 +283,24 @@ class Stacked(Architecture):
         between = widths[1:-1] if virtual_node else []
         self.virtual_nodes = nn.ModuleList(VirtualNode(width) for width in between)
         self.dropout, self.residual, self.graph_norm = Dropout(dropout), residual, graph_norm
+        self.dropout_first = dropout_first
+        if not 0 <= stochastic_depth < 1:
+            raise ValueError(
+                f"got stochastic_depth={stochastic_depth}, expected a probability of at least 0 "
+                "and below 1"
+            )
+        if stochastic_depth and not residual:
+            raise ValueError(
+                f"got stochastic_depth={stochastic_depth} without residual connections, by which "
+                "a layer can be left out; leave it out, or set residual=True"
+            )
+        chances = [stochastic_depth * (i + 1) / layers for i in range(layers)]
+        left_out = [
+            p if a == b else 0.0 for p, a, b in zip(chances, widths, widths[1:], strict=False)
+        ]
+        self.layer_drops = nn.ModuleList(map(StochasticDepth, left_out if stochastic_depth else ()))
+        of_blocks = chances if stochastic_depth and feed_forward else ()
+        self.block_drops = nn.ModuleList(map(StochasticDepth, of_blocks))
 
         def make_head(level: str, inputs: int, width: int, targets: int) -> MLP:
             inside = (inputs // 2, inputs // 4) if head is None else head
@@ -285,7 +323,7 @@ class Stacked(Architecture):
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):
             x = columns_of(batch) if self.categorical else features_of(batch, self.embed)
-            for seen in (self.mirror, self.turn, self.vary):
+            for seen in (self.mirror, self.turn, self.vary, self.signs):
                 x = x if seen is None else seen(x, batch)
             x = self.encode(x)
             self.dropout.advance()
@@ -311,7 +349,7 @@ class Stacked(Architecture):
                 else:
                     given = edges.in_given_order() if self.has_edge_states else edges
                     result = convolution(conv_input, batch.adjacency, given)
-                x = self._updated(layer, x, result, shrink)
+                x = self._updated(layer, x, result, batch, shrink)
                 if layer < len(self.edge_updates):
                     is_last = layer == len(self.convolutions) - 1
                     for states in (None if is_last else edges, labels):
@@ -329,6 +367,7 @@ class Stacked(Architecture):
             ("graph_norm", self.graph_norm),
             ("edge states, of gated-gcn", self.carries),
             ("edge_updates", self.has_edge_states),
+            ("stochastic_depth", bool(self.layer_drops)),
         ):
             if used:
                 return part
@@ -361,21 +400,33 @@ class Stacked(Architecture):
         result = self.convolutions[number](
             ends_of(state, batch.adjacency), batch.adjacency, self._edges(batch)
         )
-        return self._updated(number, state[: result.shape[0]], result, None)
+        return self._updated(number, state[: result.shape[0]], result, batch)
 
-    def _updated(self, layer: int, x: Tensor, result: Tensor, shrink: Tensor | None) -> Tensor:
+    def _updated(
+        self,
+        layer: int,
+        x: Tensor,
+        result: Tensor,
+        batch: Batch | SampledLayer,
+        shrink: Tensor | None = None,
+    ) -> Tensor:
         """The states after a layer, from those before it and the result of its convolution."""
         result = self.first_act(result)
         result = _normalised(self.norms[layer], result, shrink)
         result = self.act(result)
+        after = not self.mixing and not self.dropout_first
+        if not after:
+            result = self.dropout(result, layer)
         if self.mixing:
-            mixed = self.mixing[layer](self.dropout(result, layer))
-            x = self._residual(x, F.leaky_relu(mixed))
-        else:
-            x = self.dropout(self._residual(x, result), layer)
+            result = F.leaky_relu(self.mixing[layer](result))
+        if self.layer_drops:
+            result = self.layer_drops[layer](result, batch)
+        x = self._residual(x, result)
+        if after:
+            x = self.dropout(x, layer)
         if self.feed_forward:
-            inner = self.feed_forward[layer](x)
-            x = x + self.dropout(inner, len(self.convolutions) + layer)
+            inner = self.dropout(self.feed_forward[layer](x), len(self.convolutions) + layer)
+            x = x + (self.block_drops[layer](inner, batch) if self.block_drops else inner)
         return x
 
     def _residual(self, x: Tensor, result: Tensor) -> Tensor:
