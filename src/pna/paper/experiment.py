@@ -91,6 +91,7 @@ class Variant:
     changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
     alone: int = 0  # if not 0: at most so many members for each task, which learn it alone
     walks: tuple[int, int] = (0, 0)  # steps of random walks as features of nodes and edges
+    laplacian: tuple[int, int] = (0, 0)  # eigenvectors and times of `pna.data.laplacian`, likewise
     recipe: str = ""  # the name of its recipe, if not that of the experiment
     trained_as: str = ""  # the model whose settings of a recipe it gets, if not its own
 

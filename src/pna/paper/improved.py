@@ -25,8 +25,9 @@ class Change:
 
     name: str  # such as "without walks"
     label: str
-    hidden: int | None = None  # None: that of the improved row; likewise `walks`
+    hidden: int | None = None  # None: that of the improved row; likewise `walks` and `laplacian`
     walks: tuple[int, int] | None = None
+    laplacian: tuple[int, int] | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -77,6 +78,7 @@ def changed(variant: Variant, change: Change) -> Variant:
         label=f"… {change.label}",
         hidden=variant.hidden if change.hidden is None else change.hidden,
         walks=variant.walks if change.walks is None else change.walks,
+        laplacian=variant.laplacian if change.laplacian is None else change.laplacian,
         arguments=variant.arguments | dict(change.arguments),
         changes=variant.changes | dict(change.changes),
     )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pna.data.graphset import GraphSet
+from pna.data.laplacian import laplacian_of, with_laplacian
 from pna.data.walks import steps_of, with_walks
 from pna.names import lookup
 from pna.paper.experiment import Experiment, PlannedRun, Progress, Source, Variant
@@ -66,17 +67,21 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Graphs of a benchmark; if `quick`, the first few of each split. `walks` are the steps of
-    random walks that are added as features of nodes and of edges."""
+    """Graphs of a benchmark; if `quick`, the first few of each split. Features of nodes and of
+    edges are added for the steps of random `walks` and for the `laplacian`."""
 
     benchmark: str
     quick: bool = False
     walks: tuple[int, int] = (0, 0)
+    laplacian: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
-        walks = "-walks-{}-{}".format(*self.walks) if any(self.walks) else ""
-        return f"{self.benchmark}{walks}-quick" if self.quick else f"{self.benchmark}{walks}"
+        name = self.benchmark
+        for what in ("walks", "laplacian"):
+            if any(sizes := getattr(self, what)):
+                name += f"-{what}-{sizes[0]}-{sizes[1]}"
+        return f"{name}-quick" if self.quick else name
 
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
         """The file of these graphs in a folder; a missing file is made as by `pna data`."""
@@ -84,9 +89,11 @@ class Benchmark:
         if path.is_file():
             self._check(path)
             return path
-        if any(self.walks):
+        if any(self.walks) or any(self.laplacian):
             bare = Benchmark(self.benchmark, self.quick).made(folder, workers, progress)
-            graphs = with_walks(GraphSet.load(bare), *self.walks)
+            graphs = GraphSet.load(bare)
+            graphs = with_walks(graphs, *self.walks) if any(self.walks) else graphs
+            graphs = with_laplacian(graphs, *self.laplacian) if any(self.laplacian) else graphs
         elif self.quick:
             full = GraphSet.load(Benchmark(self.benchmark).made(folder, workers, progress))
             graphs = first_of_splits(full, QUICK_GRAPHS)
@@ -103,13 +110,13 @@ class Benchmark:
     def _check(self, path: Path) -> None:
         """Raise unless a file holds these graphs; warn if it holds only a part of them."""
         graphs = GraphSet.load(path)
-        stored = graphs.metadata.get("benchmark"), steps_of(graphs)
-        if stored != (self.benchmark, self.walks):
-            of, walks = stored
+        stored = graphs.metadata.get("benchmark"), steps_of(graphs), laplacian_of(graphs)
+        if stored != (self.benchmark, self.walks, self.laplacian):
+            of, walks, laplacian = stored
             raise ValueError(
-                f"got {path} with graphs of {of or 'no benchmark'} and walks of {walks} steps of "
-                f"nodes and edges, expected {self.benchmark} and {self.walks}; move it away, and "
-                "the graphs are made"
+                f"got {path} with graphs of {of or 'no benchmark'}, walks of {walks} steps of "
+                f"nodes and edges and a Laplacian of {laplacian}, expected {self.benchmark}, "
+                f"{self.walks} and {self.laplacian}; move it away, and the graphs are made"
             )
         if graphs.split_of_graph is None:
             raise ValueError(
@@ -144,8 +151,8 @@ def first_of_splits(graphs: GraphSet, count: int) -> GraphSet:
 class RealWorld(Experiment):
     """A column of the paper's real-world table: its rows on one benchmark.
 
-    A variant's `changes` are to `COMMON` and to the experiment's own `settings`; "init" is of its
-    weights.
+    Without a `benchmark`, its name is that of the benchmark. A variant's `changes` are to `COMMON`
+    and to the experiment's own `settings`; "init" is of its weights.
     """
 
     protocols: tuple[str, ...] = ("benchmark",)
@@ -157,12 +164,13 @@ class RealWorld(Experiment):
     figure: str = "benchmark"
     ordered: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
+    benchmark: str = ""
 
     def __post_init__(self) -> None:
-        lookup("benchmark", self.name, BENCHMARKS)
+        lookup("benchmark", self.benchmark or self.name, BENCHMARKS)
 
     def tests(self, protocol: str, quick: bool = False) -> Benchmark:
-        return Benchmark(self.name, quick)
+        return Benchmark(self.benchmark or self.name, quick)
 
     def tests_of(self, trial: PlannedRun, protocol: str, quick: bool = False) -> Source:
         return trial.graphs
@@ -170,8 +178,9 @@ class RealWorld(Experiment):
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
     ) -> PlannedRun:
-        graphs = Benchmark(self.name, quick, variant.walks)
-        settings = COMMON | self.settings | variant.changes
+        name = self.benchmark or self.name
+        graphs = Benchmark(name, quick, variant.walks, variant.laplacian)
+        settings = COMMON | {"seed": self.seed} | self.settings | variant.changes
         if quick:
             settings["epochs"] = QUICK_EPOCHS
         init = settings.pop("init", "default")

@@ -1,6 +1,6 @@
 """All experiments by name. A new one is added to the tuple at the end of its module."""
 
-from pna.paper import fresh, nodes, superpixels, synthetic, tuning
+from pna.paper import best, fresh, nodes, superpixels, synthetic, tuning
 from pna.paper.experiment import Experiment
 from pna.paper.molhiv import MOLHIV
 from pna.paper.zinc import ZINC
@@ -13,6 +13,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *fresh.EXPERIMENTS,
         *tuning.EXPERIMENTS,
         ZINC,
+        *best.EXPERIMENTS,
         MOLHIV,
         *superpixels.EXPERIMENTS,
         *nodes.EXPERIMENTS,
@@ -22,5 +23,5 @@ EXPERIMENTS: dict[str, Experiment] = {
 #: Experiments that are run one after another, by a name for all of them.
 GROUPS = {
     name: tuple(experiment.name for experiment in module.EXPERIMENTS)
-    for name, module in (("fresh", fresh), ("nodes", nodes))
+    for name, module in (("fresh", fresh), ("best", best), ("nodes", nodes))
 }

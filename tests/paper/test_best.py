@@ -1,0 +1,119 @@
+"""PNA at its best: what is tried, and what the rule takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pna.data.graphset import GraphSet
+from pna.data.laplacian import with_laplacian
+from pna.data.walks import with_walks
+from pna.paper.best import BLOCK, CHANGES, INGREDIENTS, ZINC_BEST, choose, together
+from pna.paper.experiment import PlannedRun
+from pna.paper.improved import changed
+from pna.paper.real_world import Benchmark
+from pna.paper.results import SCORES
+from pna.paper.scores import Member, ScoredPopulation, Scores
+from pna.train.models import build, count_parameters, fitted
+from pna.train.tasks import tasks_of
+from tests.paper.test_real_world import made
+
+NAMES = {change.name: changed(BLOCK, change).name for change in CHANGES}
+SPLITS = tuple(INGREDIENTS.measured)
+
+
+def scores(**validation: list[float]) -> Scores:
+    """Scores of four members of every row: those given in validation at the last epoch, else 1.
+    Everywhere else a row is the better the worse it is there."""
+    populations = {}
+    for name in (BLOCK.name, *NAMES.values()):
+        values = validation.get(name, [0.9, 1.0, 1.0, 1.1])
+        members = tuple(Member(k, k, 0.01, 0.0, v, 1) for k, v in enumerate(values))
+        others = {split: 1 / np.array(values)[:, None] for split in SPLITS}
+        own = {"validation, last epoch": np.array(values)[:, None]}
+        populations[name] = ScoredPopulation(members, others | own)
+    baseline = {split: np.ones(1) for split in SPLITS}
+    return Scores(("y",), SPLITS, populations, baseline, "mae")
+
+
+def parameters(trial: PlannedRun, graphs: GraphSet) -> int:
+    if any(trial.graphs.walks):
+        graphs = with_walks(graphs, *trial.graphs.walks)
+    if any(trial.graphs.laplacian):
+        graphs = with_laplacian(graphs, *trial.graphs.laplacian)
+    return count_parameters(build(fitted(trial.model, graphs, tasks_of(graphs, trial.loss))))
+
+
+def test_each_row_changes_one_ingredient_within_the_parameters():
+    graphs, trials = made("zinc"), INGREDIENTS.trials()
+    block = trials[0]
+    assert block.settings.seeds == [100, 101, 102, 103] and block.settings.epochs == 400
+    assert len({trial.variant.name for trial in trials}) == len(trials) == 1 + len(CHANGES)
+    for trial in trials:
+        assert trial.graphs.benchmark == "zinc"
+        assert 80_000 < parameters(trial, graphs) <= 100_000, trial.variant.name
+    for trial in trials[1:]:
+        changes = [getattr(trial, w) != getattr(block, w) for w in ("graphs", "settings", "model")]
+        assert sum(changes) == 1, trial.variant.name
+
+
+def test_a_change_is_taken_if_it_is_better_by_more_than_the_standard_error():
+    """The block has 1 ± 0.04; so have changes by chance."""
+    better, worse = [0.8, 0.9, 0.9, 1.0], [1.0, 1.1, 1.1, 1.2]
+    level = [0.85, 0.95, 0.95, 1.05]  # lower by 0.05, less than 0.058
+    found = choose(
+        scores(
+            **{
+                NAMES["with dropout"]: better,
+                NAMES["without walks"]: worse,
+                NAMES["with layer-norm"]: level,
+                NAMES["with virtual-node"]: better,
+                NAMES["with laplacian"]: [0.1, 0.1, 0.1, np.inf],  # a member broke
+            }
+        )
+    )
+    assert [change.name for change in found] == ["with virtual-node", "with dropout"]
+    assert choose(scores()) == ()
+
+
+def test_a_missing_row_is_named():
+    held = scores()
+    del held.populations[NAMES["with dropout"]]
+    with pytest.raises(ValueError, match=r"no results of 'pna block with dropout'.*first"):
+        choose(held)
+
+
+def test_the_best_rows_have_what_was_chosen(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"no results of zinc-ingredients .* run pna reproduce"):
+        ZINC_BEST.prepared(tmp_path, "benchmark")
+    folder = tmp_path / "zinc-ingredients" / "benchmark-published"
+    folder.mkdir(parents=True)
+    held = scores(**{NAMES["with laplacian"]: [0.5] * 4, NAMES["with virtual-node"]: [0.5] * 4})
+    held.save(folder / SCORES)
+    small, large = ZINC_BEST.prepared(tmp_path, "benchmark").trials()
+    for trial, hidden, layers in ((small, 35, 8), (large, 70, 10)):
+        assert trial.graphs == Benchmark("zinc", walks=(20, 8), laplacian=(8, 4))
+        assert trial.model.arguments["virtual_node"] and trial.model.arguments["layers"] == layers
+        assert trial.model.hidden == hidden and trial.settings.epochs == 1000
+        assert trial.settings.seeds == [200, 201, 202, 203]
+
+
+@pytest.mark.parametrize("hidden", [40, 45])
+def test_the_best_rows_keep_to_their_sizes(hidden):
+    """With all changes that add parameters."""
+    graphs = made("zinc")
+    taken = [c for c in CHANGES if c.name in ("with virtual-node", "with laplacian")]
+    if hidden == 45:
+        taken = [c for c in CHANGES if c.name == "without feed-forward"]
+    trials = replace(ZINC_BEST, choice=tuple(taken)).trials()
+    for trial, most in zip(trials, (100_000, 500_000), strict=True):
+        assert 0.7 * most < parameters(trial, graphs) <= most
+
+
+def test_changes_together_take_the_least_width():
+    found = together(BLOCK, CHANGES)
+    assert found.hidden == 35 and found.arguments["feed_forward"] == 0
+    assert found.walks == (20, 0) and found.laplacian == (8, 4)
