@@ -1,24 +1,27 @@
 import json
 import math
 import statistics
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pna.data.multitask import multitask
+from pna.data.multitask.generate import MultitaskSettings
 from pna.data.multitask.labels import SIX
 from pna.nn.registry import CONVOLUTIONS
-from pna.paper.claims import NOT_RUN
-from pna.paper.experiment import Graphs, PlannedRun
+from pna.paper.claims import FAILS, HOLDS, NOT_RUN
+from pna.paper.experiment import PROPERTIES, Graphs, PlannedRun
 from pna.paper.models import LABELS
 from pna.paper.published import published
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
 from pna.paper.scores import BASELINE, Member, ScoredPopulation, Scores
-from pna.paper.synthetic import DIAMETERS
+from pna.paper.synthetic import DIAMETERS, LARGEST_DISTANCE
 from pna.paper.tuning import DECAYS, SEARCHED, TRIED
 from pna.report.read import ExperimentResult
 from pna.train.metrics import METRICS
@@ -288,3 +291,44 @@ def test_inputs_are_drawn_again_to_train_and_not_to_test() -> None:
 def test_parts_of_training_are_judged_by_as_many_steps() -> None:
     trials = EXPERIMENTS["training"].trials()
     assert {t.settings.epochs * t.graphs.draws for t in trials} == {600}
+
+
+def test_graphs_of_distances_are_those_of_other_papers():
+    """10 sizes, of which 512, 64 and 128 graphs each are the 5,120, 640 and 1,280."""
+    experiment = EXPERIMENTS["graph-properties"]
+    (graphs,) = {replace(trial.graphs, draws=1) for trial in experiment.trials()}
+    assert graphs == experiment.tests("paper") and graphs.name == "paper-properties"
+    settings = MultitaskSettings(**PROPERTIES)
+    counts = Counter()
+    for part in settings.parts():
+        assert 25 <= part.size <= 34
+        counts[part.split] += part.count
+    assert counts == {"train": 5120, "validation": 640, "test": 1280}
+    for trial in experiment.trials():
+        assert trial.settings.members == 12  # four for each task
+        weights = torch.tensor(trial.settings.task_weights)
+        assert weights.sum(1).eq(1).all() and weights.sum(0).tolist() == [4, 4, 4]
+        assert trial.model.arguments["depth"] == "N"
+
+
+@pytest.mark.slow
+def test_the_largest_distance_of_graphs_to_learn_distances():
+    graphs = multitask(0, "paper", **PROPERTIES | {"counts": {"validation": 0, "test": 0}})
+    assert {*graphs.node_scale, *graphs.graph_scale} == {LARGEST_DISTANCE}
+
+
+def test_numbers_of_other_papers_are_compared_in_both_units():
+    """SWAN's −3.5 in shortest paths is −6.39 if distances are divided by the largest, 28."""
+    claims = EXPERIMENTS["graph-properties"].claims
+    errors = {"sssp": -4.0, "eccentricity": -3.5, "diameter": -4.0}
+    table = 10.0 ** np.array([[errors[task] for task in PROPERTIES["tasks"]]] * 4)
+    members = tuple(Member(k, k, 0.01, 0.0, 0.1, 1) for k in range(4))
+    scores = Scores(
+        PROPERTIES["tasks"], ("test",), {"pna": ScoredPopulation(members, {"test": table})},
+        {"test": np.ones(3)},
+    )  # fmt: skip
+    in_distances, divided = (claim.decide(scores) for claim in claims[:2])
+    assert in_distances.outcome == FAILS and "against −6.39" in in_distances.because
+    assert "eccentricity: −3.50 ± 0.00 against −2.99" in in_distances.because
+    assert divided.outcome == HOLDS and "sssp: −4.00 ± 0.00 against −3.50" in divided.because
+    assert claims[2].decide(scores).outcome == NOT_RUN

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.multitask.labels import SIX
-from pna.paper.experiment import Variant
+from pna.paper.experiment import PROPERTIES, Variant
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import CURVES, FACTS, SCORES
 from pna.paper.scores import Member, ScoredPopulation, Scores
@@ -34,7 +34,8 @@ def make(
     """A folder as `pna reproduce` writes it. Members are better in validation the earlier."""
     experiment = EXPERIMENTS[name]
     splits, populations, facts = tuple(experiment.measured), {}, {}
-    tasks = SIX if experiment.metric == "mse" else ("target",)
+    tasks = PROPERTIES["tasks"] if experiment.properties else SIX
+    tasks = tasks if experiment.metric == "mse" else ("target",)
     protocol, recipe = experiment.protocols[0], experiment.recipes[0]
     for trial in experiment.trials(protocol, recipe, members, quick):
         variant, count = trial.variant, trial.settings.members

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,14 @@ from pna.paper.recipes import RECIPES
 from pna.train.settings import ModelSettings, Settings
 
 Progress = Callable[[int, int], None]
+
+#: Graphs with which others measure whether distances are learned: 5,120 to train, 640 to validate
+#: and 1,280 to test.
+PROPERTIES: dict[str, Any] = {
+    "sizes": range(25, 35),
+    "counts": {"validation": 64, "test": 128},
+    "tasks": ("sssp", "eccentricity", "diameter"),
+}
 
 #: Graphs of each size in quick runs: an eighth of all.
 QUICK_COUNTS = {"train": 64, "validation": 16, "test": 32}
@@ -43,11 +51,17 @@ class Graphs:
     quick: bool = False
     draws: int = 1  # of sources and features for each training graph
     seed: int = 0  # of all graphs and inputs
+    properties: bool = False  # whether sizes, counts and tasks are `PROPERTIES`
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return PROPERTIES["tasks"] if self.properties else SIX
 
     @property
     def name(self) -> str:
         parts = {
             f"seed-{self.seed}": self.seed > 0,
+            "properties": self.properties,
             "extrapolation": self.extrapolation,
             "types": self.types,
             "quick": self.quick,
@@ -64,10 +78,11 @@ class Graphs:
                 self.protocol,
                 extrapolation=self.extrapolation,
                 types=self.types,
-                counts=QUICK_COUNTS if self.quick else None,
                 draws=self.draws,
                 workers=workers,
                 progress=progress,
+                **(PROPERTIES if self.properties else {})
+                | ({"counts": QUICK_COUNTS} if self.quick else {}),
             )
             folder.mkdir(parents=True, exist_ok=True)
             graphs.save(path)
@@ -126,6 +141,7 @@ class Experiment:
     splits: tuple[str, ...] = ("test",)
     extrapolation: bool = False  # whether it trains and validates as for larger graphs
     types: bool = False  # whether it tests on every type of graph
+    properties: bool = False  # whether its graphs are those of `PROPERTIES`
     protocols: tuple[str, ...] = ("paper",)
     recipes: tuple[str, ...] = tuple(RECIPES)  # the usual one first
     epochs: tuple[str, ...] = ("best",)  # which weights are tested, of those a run keeps
@@ -167,7 +183,7 @@ class Experiment:
 
     def tests(self, protocol: str, quick: bool = False) -> Source:
         """The graphs it is tested on, in `splits`."""
-        return Graphs(protocol, self.extrapolation, self.types, quick, seed=self.graph_seed)
+        return self._tests(protocol, quick)
 
     def tests_of(self, trial: PlannedRun, protocol: str, quick: bool = False) -> Source:
         """The graphs that one population is tested on, with the features it was trained with."""
@@ -191,6 +207,11 @@ class Experiment:
             for variant in self.chosen(chosen)
         ]
 
+    def _tests(self, protocol: str, quick: bool) -> Graphs:
+        return Graphs(
+            protocol, self.extrapolation, self.types, quick, 1, self.graph_seed, self.properties
+        )
+
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
     ) -> PlannedRun:
@@ -201,15 +222,13 @@ class Experiment:
             variant.trained_as or variant.convolution, variant.changes
         )
         draws = 1 if quick else how.draws
-        graphs = Graphs(
-            protocol, self.extrapolation, quick=quick, draws=draws, seed=self.graph_seed
-        )
+        graphs = replace(self._tests(protocol, quick), types=False, draws=draws)
         weights: tuple[tuple[float, ...], ...] = ()
         if variant.alone:
-            members = len(SIX) * min(members, variant.alone)
+            tasks = len(graphs.tasks)
+            members = tasks * min(members, variant.alone)
             weights = tuple(
-                tuple(float(task == k % len(SIX)) for task in range(len(SIX)))
-                for k in range(members)
+                tuple(float(task == k % tasks) for task in range(tasks)) for k in range(members)
             )
         of_a_size = (QUICK_COUNTS if quick else COUNTS)["train"]
         settings = how.settings(
