@@ -242,10 +242,10 @@ def test_a_part_of_the_graphs_is_told_of(tmp_path) -> None:
 def test_a_file_of_other_graphs_is_refused(tmp_path) -> None:
     """By its name alone it would be taken for the benchmark."""
     made("zinc").save(tmp_path / "mnist.safetensors")
-    with pytest.raises(ValueError, match=r"graphs of zinc and .* expected mnist and \(0, 0\)"):
+    with pytest.raises(ValueError, match=r"graphs of zinc, .* expected mnist, \(0, 0\)"):
         Benchmark("mnist").made(tmp_path)
     with_walks(made("zinc"), 3, 2).save(tmp_path / "zinc.safetensors")
-    with pytest.raises(ValueError, match=r"walks of \(3, 2\) steps .* expected zinc and \(0, 0\)"):
+    with pytest.raises(ValueError, match=r"walks of \(3, 2\) steps .* expected zinc, \(0, 0\)"):
         Benchmark("zinc").made(tmp_path)
     replace(made("zinc"), metadata={}).save(tmp_path / "zinc-walks-3-2.safetensors")
     with pytest.raises(ValueError, match="graphs of no benchmark"):
