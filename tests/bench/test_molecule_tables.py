@@ -52,8 +52,8 @@ def packages(monkeypatch) -> list[tuple[str, int]]:
             (case.path.parent / "molecules.csv-graphs").touch()  # the next training makes its own
             return [sys.executable, "-c", script]
 
-        def predict(case, run, out, member):
-            files = (str(case.test), str(run), str(out))
+        def predict(case, runs, out, member):
+            files = (str(case.test), ",".join(map(str, runs)), str(out))
             return [sys.executable, "-c", PREDICT, *files, str(member or 0)]
 
         return Commands(train, predict, "{}", ensembles)
@@ -100,17 +100,19 @@ def test_the_rate_has_no_start(table, tmp_path, packages, monkeypatch):
 
     def timed(command, log):
         rows = len(Path(command[-4]).read_text().split()) - 1
-        ran.append(rows)
+        ran.append((rows, command[-3].count(",") + 1))
         return 1.0, 5 + 0.002 * rows
 
     monkeypatch.setattr(molecule_tables, "_timed", timed)
     rates = list(measure_rates(case, tmp_path / "work", "python"))
     assert [(rate.contender, rate.model) for rate in rates] == [
         (OURS, "prediction, seed 0"), (OURS, "prediction, ensemble of 2"),
-        (CHEMPROP, "prediction, seed 0"), ("rdkit", "parsing"),
+        (CHEMPROP, "prediction, seed 0"), (CHEMPROP, "prediction, ensemble of 2"),
+        ("rdkit", "parsing"),
     ]  # fmt: skip
-    assert [rate.value for rate in rates[:3]] == pytest.approx([500] * 3) and rates[3].value > 0
-    most = max(ran)
+    assert [rate.value for rate in rates[:4]] == pytest.approx([500] * 4) and rates[4].value > 0
+    assert [runs for _, runs in ran[::2]] == [1, 1, 1, 2]  # chemprop's ensemble is several runs
+    most = max(rows for rows, _ in ran)
     assert rates[0].molecules == most and rates[0].predict_seconds == pytest.approx(5 + most / 500)
     list(measure_rates(case, tmp_path / "work"))
-    assert len(ran) == 6  # measured once
+    assert len(ran) == 8  # measured once

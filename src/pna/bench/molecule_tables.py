@@ -78,8 +78,8 @@ class Commands:
     """The command lines of a package."""
 
     train: Callable[[_Prepared, Path, int, int], list[str]]  # table, run, seed, members
-    #: Table, run, predictions, and a member of an ensemble or None for its mean.
-    predict: Callable[[_Prepared, Path, Path, int | None], list[str]]
+    #: Table, runs of an ensemble, predictions, and a member of one run or None for the mean.
+    predict: Callable[[_Prepared, Sequence[Path], Path, int | None], list[str]]
     column: str  # of a target in the predictions
     ensembles: bool  # whether one command trains an ensemble; otherwise models are averaged
 
@@ -112,10 +112,12 @@ def peers(python: str) -> dict[str, Commands]:
             "--ensemble-size", str(members),
         ]  # fmt: skip
 
-    def predict_chemprop(case: _Prepared, run: Path, out: Path, member: int | None) -> list[str]:
+    def predict_chemprop(
+        case: _Prepared, runs: Sequence[Path], out: Path, member: int | None
+    ) -> list[str]:
         return [
             *chemprop, "predict", "--test-path", str(case.test), "--smiles-columns", "smiles",
-            "--model-paths", str(run), "--preds-path", str(out),
+            "--model-paths", *map(str, runs), "--preds-path", str(out),
         ]  # fmt: skip
 
     def train_ours(case: _Prepared, run: Path, seed: int, members: int) -> list[str]:
@@ -125,8 +127,11 @@ def peers(python: str) -> dict[str, Commands]:
             "--members", str(members),
         ]  # fmt: skip
 
-    def predict_ours(case: _Prepared, run: Path, out: Path, member: int | None) -> list[str]:
+    def predict_ours(
+        case: _Prepared, runs: Sequence[Path], out: Path, member: int | None
+    ) -> list[str]:
         of_member = [] if member is None else ["--member", str(member)]
+        (run,) = runs
         return [
             sys.executable, "-m", "pna", "predict", str(run), str(case.test), "--out", str(out),
             "--force", *of_member,
@@ -176,14 +181,16 @@ def measure_rates(
     for name, commands in peers(python).items():
         if name == CHEMPROP and not python:
             continue
-        runs = {"seed 0": folder / f"{name}-0"}
-        if commands.ensembles and case.seeds > 1:
-            runs[f"ensemble of {case.seeds}"] = folder / f"{name}-ensemble"
-        for model, run in runs.items():
+        runs = {"seed 0": [folder / f"{name}-0"]}
+        if case.seeds > 1:
+            every = [folder / f"{name}-{seed}" for seed in range(case.seeds)]
+            together = [folder / f"{name}-ensemble"] if commands.ensembles else every
+            runs[f"ensemble of {case.seeds}"] = together
+        for model, some in runs.items():
             times = []
             for rows in _RATE_ROWS:
                 status(f"{folder.name}: {name}, {model}, prediction of {rows:,} molecules")
-                times.append(_time_to_predict(commands, prepared, run, texts, rows))
+                times.append(_time_to_predict(commands, prepared, some, texts, rows))
             (few, more), ((_, short), (cpu, long)) = _RATE_ROWS, times
             rate = (more - few) / max(long - short, 1e-9)
             where = (case.name, f"{case.split} {case.split_seed}", name, f"prediction, {model}")
@@ -195,16 +202,17 @@ def measure_rates(
 
 
 def _time_to_predict(
-    commands: Commands, prepared: _Prepared, run: Path, texts: Sequence[str], rows: int
+    commands: Commands, prepared: _Prepared, runs: Sequence[Path], texts: Sequence[str], rows: int
 ) -> tuple[float, float]:
     """Processor time and wall time of predicting so many molecules, those of a table again and
     again; or what an earlier call has measured."""
+    run = runs[0] if len(runs) == 1 else runs[0].with_name(f"{len(runs)}-models")
     done = run.with_suffix(f".{rows}.json")
     if not done.exists():
         many = [[texts[i % len(texts)]] for i in range(rows)]
         path, out = run.with_suffix(".many.csv"), run.with_suffix(".rate.csv")
         Table(str(path), ("smiles",), many, [*range(2, rows + 2)]).save(path)
-        command = commands.predict(replace(prepared, test=path), run, out, None)
+        command = commands.predict(replace(prepared, test=path), runs, out, None)
         with replacing(done) as file:
             json.dump(_timed(command, run.with_suffix(".log")), file)
     cpu, wall = json.loads(done.read_text())
@@ -272,7 +280,7 @@ def _measured(commands: Commands, case: _Prepared, run: Path, seed: int, members
         for graphs in case.path.parent.glob(f"{case.path.name}-*"):
             graphs.unlink()  # of an earlier command; making them is a part of the time
         trained = _timed(commands.train(case, run, seed, members), run.with_suffix(".log"))
-        predicted = _timed(commands.predict(case, run, out, None), run.with_suffix(".log"))
+        predicted = _timed(commands.predict(case, [run], out, None), run.with_suffix(".log"))
         with replacing(done) as file:
             json.dump({"train": trained, "predict": predicted}, file)
     times = json.loads(done.read_text())
@@ -283,7 +291,7 @@ def _of_member(commands: Commands, case: _Prepared, run: Path, member: int) -> _
     """The predictions of one member of an ensemble, whose training has no time of its own."""
     out = run.with_suffix(f".member-{member}.csv")
     if not out.exists():
-        _timed(commands.predict(case, run, out, member), run.with_suffix(".log"))
+        _timed(commands.predict(case, [run], out, member), run.with_suffix(".log"))
     return _Measured(_read(commands, case, out), (None, None), (None, None))
 
 
