@@ -98,15 +98,19 @@ def _negative(gap: Difference) -> Difference:
     return Difference(-gap.mean, gap.half)
 
 
+#: By the protocol of the graphs, "" for those of a benchmark, then by folder.
+Tests = Mapping[str, Mapping[str, Criterion]]
+
+
 @dataclass(frozen=True)
 class Headline:
-    """A row of the table: tests of one claim by folder. The first folder counts that has the
-    models."""
+    """A row of the table: tests of one claim by graphs and by folder. Of the folders of the same
+    graphs, the first one counts that has the models."""
 
     claim: str
     paper: float | None  # the lead in the paper
-    plain: Mapping[str, Criterion]  # trained as in the paper
-    well: Mapping[str, Criterion]  # trained well
+    plain: Tests  # trained as in the paper
+    well: Tests  # trained well
     times: float = 1.0  # leads are shown multiplied by this, with these digits and a unit
     digits: int = 2
     unit: str = ""
@@ -116,6 +120,7 @@ class Headline:
 class Cell:
     """A headline decided by the results of one folder."""
 
+    graphs: str  # their protocol
     folder: str
     outcome: str
     lead: Difference
@@ -141,28 +146,37 @@ def _ratio(column: str) -> float:
     return found[0] - found[1]
 
 
-#: Tests by folder: trained as in the paper, and trained well.
-_Both = tuple[dict[str, Criterion], dict[str, Criterion]]
-_PLAIN = ("multitask/published-plain", "multitask/paper-plain")
-_TUNED = "multitask/published-tuned"
-_FRESH = "fresh-test/paper-chosen"
+_PROTOCOLS = ("paper", "published")
+_FRESH = "fresh-test"
 _WITHOUT = "pna-no-scalers"
 
 
-def _six(name: str, others: Sequence[str], fresh: Sequence[str] = (), well: str = _TUNED) -> _Both:
+def _six(
+    name: str, others: Sequence[str], fresh: Sequence[str] = (), well: str = "tuned"
+) -> tuple[Tests, Tests]:
     """Tests on six tasks. On fresh graphs no run is selected; rivals may be others there."""
     usual = ahead(name, others, on_average())
     new = ahead(name, fresh or others, on_average(top=None))
-    return dict.fromkeys(_PLAIN, usual), {_FRESH: new, well: usual}
+    return (
+        {graphs: {f"multitask/{graphs}-plain": usual} for graphs in _PROTOCOLS},
+        {
+            graphs: {f"{_FRESH}/{graphs}-chosen": new, f"multitask/{graphs}-{well}": usual}
+            for graphs in _PROTOCOLS
+        },
+    )
 
 
-def _like_published(column: str, measured: Measured) -> _Both:
+def _like_published(column: str, measured: Measured) -> tuple[Tests, Tests]:
+    """Published errors are of the graphs that the authors' code drew."""
     test = below("pna", _ratio(column), measured)
-    return dict.fromkeys(_PLAIN, test), {_TUNED: test}
+    return _of("published", "multitask", test, "tuned")
 
 
-def _plainly(experiment: str, test: Criterion) -> _Both:
-    return {f"{experiment}/paper-plain": test}, {f"{experiment}/paper-redrawn": test}
+def _of(
+    graphs: str, experiment: str, test: Criterion, well: str = "redrawn"
+) -> tuple[Tests, Tests]:
+    plain, ours = ({graphs: {f"{experiment}/{graphs}-{r}": test}} for r in ("plain", well))
+    return plain, ours
 
 
 def _real(
@@ -172,9 +186,8 @@ def _real(
     test = ahead(name, others, measured_as(metric, split))
     lead = _paper_lead(experiment, name, others, "test")
     times, digits, unit = (100.0, 1, " %") if shares else (1.0, 3, "")
-    return Headline(
-        claim, lead, {f"{experiment}/benchmark-published": test}, {}, times, digits, unit
-    )
+    plain = {"": {f"{experiment}/benchmark-published": test}}
+    return Headline(claim, lead, plain, {}, times, digits, unit)
 
 
 _ZINC = ("mpnn-sum", "mpnn-max", _WITHOUT, "gated-gcn", "gin", "gcn", "gat", "monet", "sage",
@@ -188,7 +201,7 @@ HEADLINES = (
              *_six("pna", _MODELS)),
     Headline("Scalers help: PNA against PNA without scalers",
              _paper_lead("multitask", "pna", (_WITHOUT,), "average"),
-             *_six("pna", (_WITHOUT,), (f"{_WITHOUT} equal",), "multitask/published-redrawn")),
+             *_six("pna", (_WITHOUT,), (f"{_WITHOUT} equal",), "redrawn")),
     Headline("Several aggregators help: PNA without scalers against models with one",
              _paper_lead("multitask", _WITHOUT, SINGLE, "average"),
              *_six(_WITHOUT, SINGLE)),
@@ -198,9 +211,9 @@ HEADLINES = (
              *_like_published("sssp", on_task("sssp", ratio=True))),
     Headline("PNA has the lowest error on graphs of 45 to 49 nodes",
              _paper_lead("extrapolation", "pna", _MODELS, _LARGE),
-             *_plainly("extrapolation", ahead("pna", _MODELS, on_average(_LARGE)))),
+             *_of("paper", "extrapolation", ahead("pna", _MODELS, on_average(_LARGE)))),
     Headline("PNA with 16 features is ahead of other models with 20", None,
-             *_plainly("parameters", ahead("pna", [f"{n} 20" for n in SINGLE], on_average()))),
+             *_of("paper", "parameters", ahead("pna", [f"{n} 20" for n in SINGLE], on_average()))),
     _real("zinc", "PNA has the lowest error on ZINC, without edge features", "pna", _ZINC,
           "test, last epoch", "mae"),
     _real("zinc", "PNA has the lowest error on ZINC, with edge features", "pna edges",
@@ -210,7 +223,35 @@ HEADLINES = (
 )  # fmt: skip
 
 
-def cell(tests: Mapping[str, Criterion], results: Mapping[str, ExperimentResult]) -> Cell | None:
+#: Experiments that are not in the table, by the names they have in a sentence. Superpixels are
+#: trained as published; nodes are not in the paper.
+ELSEWHERE = (
+    *(
+        Headline(
+            f"{label} superpixels", None,
+            {"": {f"{name}/benchmark-published": ahead(
+                "pna edges", [f"{n} edges" for n in _ZINC[:4]],
+                measured_as("accuracy", "test, last epoch"))}},
+            {}, 100.0, 1, " %",
+        )
+        for name, label in (("mnist", "MNIST"), ("cifar10", "CIFAR10"))
+    ),
+    *(
+        Headline(
+            name, None, {},
+            {"": {f"{name}/benchmark-full-batch": ahead(
+                "pna", ("gcn", "gin", "gat", "sage"),
+                measured_as("roc_auc", "test, best epoch"))}},
+            100.0, 1, " %",
+        )
+        for name in ("tolokers", "minesweeper")
+    ),
+)  # fmt: skip
+
+
+def cell(
+    tests: Mapping[str, Criterion], results: Mapping[str, ExperimentResult], graphs: str = ""
+) -> Cell | None:
     """The first folder whose scores decide; None if no folder has the models."""
     for folder, test in tests.items():
         if folder not in results:
@@ -226,8 +267,8 @@ def cell(tests: Mapping[str, Criterion], results: Mapping[str, ExperimentResult]
         resampled = test.decide(replace(scores, resampled=True)).outcome
         rival = test.rival(scores)
         label = results[folder].label(rival, with_group=False) if rival else ""
-        return Cell(folder, verdict.outcome, test.lead(scores), label, verdict.comparisons, strict,
-                    resampled)  # fmt: skip
+        return Cell(graphs, folder, verdict.outcome, test.lead(scores), label,
+                    verdict.comparisons, strict, resampled)  # fmt: skip
     return None
 
 
@@ -236,12 +277,12 @@ class DecidedRow:
     """A headline with what decides it."""
 
     headline: Headline
-    plain: Cell | None
-    well: Cell | None
+    plain: list[Cell]
+    well: list[Cell]
 
     @property
-    def cells(self) -> Iterator[Cell]:
-        return (found for found in (self.plain, self.well) if found is not None)
+    def cells(self) -> list[Cell]:
+        return [*self.plain, *self.well]
 
     @property
     def paper(self) -> str:
@@ -249,14 +290,27 @@ class DecidedRow:
 
     @property
     def same(self) -> str:
-        return "no" if self.plain is None else SAME[self.plain.folder]
+        return "<br>".join(SAME[found.folder] for found in self.plain) or "no"
 
-    def shown(self, found: Cell | None) -> str:
-        return NONE if found is None else f"{self.lead(found)}, **{_SHORT[found.outcome]}**"
+    def shown(self, cells: Sequence[Cell]) -> str:
+        """The cells of a column, as one."""
+        each = (
+            f"{f'`{found.graphs}`: ' if found.graphs else ''}{self.lead(found)}, "
+            f"**{_SHORT[found.outcome]}**"
+            for found in cells
+        )
+        return "<br>".join(each) or NONE
 
-    def lead(self, found: Cell | None) -> str:
-        if found is None:
-            return NONE
+    def says(self, cells: Sequence[Cell], with_rival: bool = True) -> str:
+        """The verdicts of a column in a sentence."""
+        each = []
+        for found in cells:
+            over = f" over {found.rival}" if with_rival and found.rival else ""
+            where = f" on `{found.graphs}` graphs" if found.graphs else ""
+            each.append(f"**{_SHORT[found.outcome]}**{where} ({self.lead(found)}{over})")
+        return ", ".join(each) or "not run"
+
+    def lead(self, found: Cell) -> str:
         times, digits = self.headline.times, self.headline.digits
         shown = Difference(times * found.lead.mean, times * found.lead.half).with_digits(digits)
         return shown + self.headline.unit
@@ -278,7 +332,15 @@ def read(folder: Path) -> dict[str, ExperimentResult]:
 
 
 def rows(results: Mapping[str, ExperimentResult]) -> list[DecidedRow]:
-    return [DecidedRow(h, cell(h.plain, results), cell(h.well, results)) for h in HEADLINES]
+    return [_decided(headline, results) for headline in HEADLINES]
+
+
+def _decided(headline: Headline, results: Mapping[str, ExperimentResult]) -> DecidedRow:
+    columns = (
+        [found for graphs, by in tests.items() if (found := cell(by, results, graphs)) is not None]
+        for tests in (headline.plain, headline.well)
+    )
+    return DecidedRow(headline, *columns)
 
 
 def _claims(made: Sequence[DecidedRow], counts: Callable[[Cell], bool]) -> list[str]:
@@ -303,15 +365,19 @@ def _gaining(results: Mapping[str, ExperimentResult]) -> list[str]:
 def summary(results: Mapping[str, ExperimentResult]) -> str:
     """The page as Markdown."""
     made = rows(results)
-    cells = [found for row in made for found in row.cells]
+    elsewhere = [_decided(headline, results) for headline in ELSEWHERE]
+    cells = [found for row in (*made, *elsewhere) for found in row.cells]
+    on_six = [found for row in made[:3] for found in row.well]
     count = sum(found.comparisons for found in cells)
 
     def holds(found: Cell) -> bool:
         return found.outcome == HOLDS
 
     holding = [*filter(holds, cells)]
-    lasting = _claims(made, lambda found: holds(found) and found.strict(count) == HOLDS)
-    resampled = _claims(made, lambda found: found.outcome != found.resampled)
+    lasting = _claims(
+        (*made, *elsewhere), lambda found: holds(found) and found.strict(count) == HOLDS
+    )
+    resampled = _claims((*made, *elsewhere), lambda found: found.outcome != found.resampled)
     every = [
         claim.decide(result.scores)
         for result in results.values()
@@ -321,7 +387,9 @@ def summary(results: Mapping[str, ExperimentResult]) -> str:
     return render_text(
         "results.md", rows=made, count=count, cells=len(cells), holding=len(holding),
         strict=sum(found.strict(count) == HOLDS for found in holding), lasting=lasting,
-        resampled=resampled, short=_SHORT, is_fresh=_FRESH in results, origins=origins,
+        resampled=resampled, elsewhere=elsewhere, origins=origins,
+        is_fresh=any(found.folder.startswith(_FRESH) for found in on_six),
+        is_seen=not all(found.folder.startswith(_FRESH) for found in on_six),
         pages=PAGES.items(),
         claims=sum(v.outcome != NOT_RUN for v in every),
         comparisons=sum(v.comparisons for v in every if v.outcome != NOT_RUN),
@@ -352,32 +420,19 @@ _MORE = (
     ("45 to 49 nodes, as deep as the diameter", "diameter/paper-redrawn",
      ahead("pna", _MODELS, on_average(_LARGE))),
 )  # fmt: skip
-_SUPERPIXELS = tuple(
-    (f"{label} superpixels, edge features", f"{name}/benchmark-published",
-     ahead("pna edges", [f"{n} edges" for n in _ZINC[:4]],
-           measured_as("accuracy", "test, last epoch")))
-    for name, label in (("mnist", "MNIST"), ("cifar10", "CIFAR10"))
-)  # fmt: skip
-_NODES = tuple(
-    (
-        name,
-        f"{name}/benchmark-full-batch",
-        ahead("pna", ("gcn", "gin", "gat", "sage"), measured_as("roc_auc", "test, best epoch")),
-    )
-    for name in ("tolokers", "minesweeper")
-)
 
 
 def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
     """Leads of PNA over its best rival, by what they are measured in."""
     lowest, _, _, _, _, large, wide, zinc, zinc_edges, molhiv = rows(results)
+    others = [_decided(headline, results) for headline in ELSEWHERE]
     synthetic = [
         *_leads("six tasks", lowest), *_leads("45 to 49 nodes", large),
         *_leads("other models with 20 features", wide), *_others(_MORE, results),
     ]  # fmt: skip
     areas = [
-        *_leads("MolHIV, area", molhiv), *_others(_SUPERPIXELS, results, 100.0),
-        *_others(_NODES, results, 100.0),
+        *_leads("MolHIV, area", molhiv),
+        *(lead for row in others for lead in _leads(row.headline.claim, row)),
     ]  # fmt: skip
     return {
         "Synthetic graphs: log10 of the error": synthetic,
@@ -391,25 +446,23 @@ def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
 def _leads(label: str, row: DecidedRow) -> list[Lead]:
     times = row.headline.times
     paper = None if row.headline.paper is None else times * row.headline.paper
-    both = row.plain is not None and row.well is not None
+    both, several = row.plain and row.well, len({found.graphs for found in row.cells}) > 1
     return [
-        Lead(label + (f", trained {how}" if both else ""),
+        Lead(label + (f", trained {how}" if both else "")
+             + (f", {found.graphs} graphs" if several else ""),
              Difference(times * found.lead.mean, times * found.lead.half), paper, how == "plainly")
-        for how, found in (("plainly", row.plain), ("well", row.well))
-        if found is not None
+        for how, cells in (("plainly", row.plain), ("well", row.well))
+        for found in cells
     ]  # fmt: skip
 
 
 def _others(
-    tests: Sequence[tuple[str, str, Criterion]],
-    results: Mapping[str, ExperimentResult],
-    times: float = 1.0,
+    tests: Sequence[tuple[str, str, Criterion]], results: Mapping[str, ExperimentResult]
 ) -> Iterator[Lead]:
     for label, folder, test in tests:
         found = cell({folder: test}, results)
         if found is not None:
-            gap = Difference(times * found.lead.mean, times * found.lead.half)
-            yield Lead(label, gap, None, "benchmark-published" in folder)
+            yield Lead(label, found.lead, None, False)
 
 
 def write_summary(path: Path, results: Path) -> list[Path]:
