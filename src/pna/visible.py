@@ -6,8 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from pna.torch_internals import in_transform
+
+_PLAIN = (Tensor, nn.Parameter)
 
 
 def values_visible() -> bool:
@@ -20,6 +23,12 @@ def values_visible() -> bool:
 def values_readable() -> bool:
     """The same for tensors that transforms of torch.func may wrap."""
     return values_visible() and not in_transform()
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether kernels can read a tensor by its address: subclasses, such as fake tensors, may have
+    none."""
+    return type(tensor) in _PLAIN
 
 
 def outside_inference() -> AbstractContextManager[Any]:

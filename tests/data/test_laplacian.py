@@ -72,6 +72,17 @@ def test_a_path():
     assert (found[:, 2] == 0).all()
 
 
+def test_a_graph_has_the_same_vectors_beside_others():
+    """Also if eigenvalues are equal: four arms of three atoms, beside a longer path."""
+    arms = [(0, 1 + 3 * k) for k in range(4)]
+    arms += [(1 + 3 * k + i, 2 + 3 * k + i) for k in range(4) for i in range(2)]
+    star = arms + [(j, i) for i, j in arms]
+    path = [(i, i + 1) for i in range(29)]
+    alone = laplacian_eigenvectors(make([13], [star]), 6)
+    beside = laplacian_eigenvectors(make([30, 13, 13], [path, star, star]), 6)
+    assert torch.equal(beside[30:43], alone) and torch.equal(beside[43:], alone)
+
+
 def test_columns_are_added_and_known():
     graphs = make([3, 3], [RING, PATH])
     found = with_laplacian(graphs, 2, 1)

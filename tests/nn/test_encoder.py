@@ -114,3 +114,11 @@ def test_kinds_without_a_vector_are_refused(kind, column):
     with pytest.raises(ValueError, match=f"got category {kind} in column {column}, expected 0 to"):
         layer(columns)
     layer(columns[:0])
+
+
+def test_what_is_no_category_is_refused():
+    layer = Embedding([3, 2], 4)
+    with pytest.raises(ValueError, match="got category nan in column 1, expected 0 to 1"):
+        layer(torch.tensor([[0.0, torch.nan]]))
+    with pytest.raises(ValueError, match="got 3 columns of categories, expected 2; give the col"):
+        layer(torch.zeros(1, 3))

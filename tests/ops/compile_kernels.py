@@ -51,6 +51,7 @@ from pna.ops.small import SmallLayer, small_layer
 from pna.ops.statistics import statistics
 from pna.ops.triton.driver import parameter_formats
 from pna.ops.triton.launcher import Kernel, PreparedKernel
+from pna.ops.triton.sums import column_sums
 from tests.covering import covering
 from tests.ops.cases import pack, widened
 
@@ -234,7 +235,7 @@ def families() -> list[Callable[[], None]]:
         (torch.bfloat16, 3, 33, True, True),
     )
     found += [partial(launch_attention, *case) for case in heads]
-    return [*found, launch_gates, launch_neighbour_sum]
+    return [*found, launch_gates, launch_neighbour_sum, launch_column_sums]
 
 
 def failed_before() -> None:
@@ -347,6 +348,14 @@ def launch_neighbour_sum() -> None:
         torch.ops.pna.neighbour_sum(
             x, *terms, *pack(graph.incoming, graph.outgoing)
         ).sum().backward()
+
+
+def launch_column_sums() -> None:
+    """Of two matrices of one type, also of one column and not contiguous."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for columns in (33, 1):
+            wide = torch.randn(1000, 2 * columns, dtype=dtype)
+            column_sums(wide[:, ::2], torch.randn(1000, 7, dtype=dtype))
 
 
 def launch_degree_linear(dtype: torch.dtype) -> None:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pna
 from pna.ops.backend import choose
-from pna.ops.degree_linear import degree_linear_backward
+from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.operators import OPERATORS, gradient_operator, operator
 from pna.ops.product import Product
 from pna.ops.request import Messages, Request
@@ -241,6 +242,33 @@ def test_a_direct_call_gives_the_same_and_passes_modes_that_listen():
     with Seen() as seen:
         statistics_operator.directly(messages, request, backend)
     assert "pna.statistics.default" in seen.names
+
+
+def test_a_direct_call_is_direct(monkeypatch):
+    """Of the operators that layers call so, each with its own first argument."""
+    adjacency = pna.Adjacency.from_edge_index(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]]), 3)
+    messages = Messages(torch.randn(3, 5), None, None, adjacency)
+    product = Product(
+        torch.randn(3, 2, 1, 4), torch.randn(2, 1, 8, 5), torch.ones(3, 2), None, (1, 0),
+        adjacency.indptr, adjacency.by_degree,
+    )  # fmt: skip
+    for called, first in (
+        (statistics_operator, messages),
+        (degree_linear_operator, product),
+        (degree_linear_backward, torch.randn(3, 1, 5)),
+    ):
+        monkeypatch.setattr(called, "implementation", lambda *values: "direct")
+        assert called.directly(first) == "direct"
+
+
+def test_a_direct_call_gives_no_fake_tensor_to_a_kernel():
+    """It would read at an address that is 0."""
+    adjacency = pna.Adjacency.from_edge_index(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]]), 3)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    messages = Messages(mode.from_tensor(torch.randn(3, 5)), None, None, adjacency)
+    request = Request(("mean", "std", "max"), 1e-5, False)
+    found = statistics_operator.directly(messages, request, choose(torch.device("cpu")))
+    assert all(isinstance(tensor, FakeTensor) for tensor in found if tensor.numel())
 
 
 def test_a_direct_call_of_a_gradient_gives_the_same():

@@ -47,6 +47,7 @@ KERNELS = {
     "_linears_input_kernel",
     "_linears_weight_kernel",
     "add_up_kernel",
+    "_column_sums_kernel",
     "_add_segments_kernel",
     "_gru_kernel",
     "_gru_backward_kernel",

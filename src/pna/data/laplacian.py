@@ -18,12 +18,9 @@ from pna.data.pairs import (
     edge_counts,
     edge_positions,
     in_order,
-    node_positions,
 )
 
 VECTOR, HEAT = "laplacian", "heat"  # names of columns, before a number
-
-_BEYOND = 4.0  # an eigenvalue of padding; those of graphs are at most 2
 
 
 def with_laplacian(graphs: GraphSet, vectors: int = 8, edge_times: int = 0) -> GraphSet:
@@ -66,17 +63,14 @@ def laplacian_eigenvectors(graphs: GraphSet, vectors: int) -> Tensor:
     _check("vectors", vectors)
     parts = []
     for some, _, found in _eigen(graphs):
-        size, width = some.sizes.to(found.device), found.shape[2]
-        chosen = found[:, :, 1 : vectors + 1]
-        index = torch.arange(1, 1 + chosen.shape[2], device=found.device)
-        chosen = torch.where(index < size[:, None, None], chosen, 0)  # the others are of padding
+        chosen, nodes = found[:, :, 1 : vectors + 1], found.shape[1]
         # of entries that are the same but for rounding, the first
-        falling = 1 - 1e-6 * torch.linspace(0, 1, width, dtype=found.dtype, device=found.device)
+        falling = 1 - 1e-6 * torch.linspace(0, 1, nodes, dtype=found.dtype, device=found.device)
         largest = chosen.gather(1, (chosen.abs() * falling[:, None]).argmax(1, keepdim=True))
         chosen = torch.where(largest < 0, -chosen, chosen)
-        wide = chosen.new_zeros(len(some), width, vectors)
+        wide = chosen.new_zeros(len(some), nodes, vectors)
         wide[:, :, : chosen.shape[2]] = chosen
-        parts.append(wide[node_positions(some)].float())
+        parts.append(wide.flatten(0, 1).float())
     return in_order(parts, graphs, graphs.node_offsets, vectors)
 
 
@@ -87,22 +81,24 @@ def heat_kernels(graphs: GraphSet, times: int) -> Tensor:
     parts = []
     for some, values, vectors in _eigen(graphs):
         graph, sender, receiver = edge_positions(some)
-        both = vectors[graph, sender] * vectors[graph, receiver]  # of padding: 0
+        both = vectors[graph, sender] * vectors[graph, receiver]
         at = [(both * (-(2.0**k) * values[graph]).exp()).sum(1) for k in range(times)]
         parts.append(torch.stack(at, 1).float())
     return in_order(parts, graphs, graphs.edge_offsets, times)
 
 
 def _eigen(graphs: GraphSet) -> Iterator[tuple[GraphSet, Tensor, Tensor]]:
-    """Batches of graphs, and the eigenvalues and eigenvectors of L, in ascending order; those of
-    padding come last."""
-    for some, count in edge_counts(graphs, "Laplacians", torch.float64):
+    """Batches of graphs, and the eigenvalues and eigenvectors of L, in ascending order.
+
+    Padding could change the eigenvectors of equal eigenvalues, so graphs of one size are computed
+    together: a graph has the same vectors whatever else is in the set.
+    """
+    for some, count in edge_counts(graphs, "Laplacians", torch.float64, padded=False):
         weights = (count + count.mT) / 2
         degree = weights.sum(2)
-        scale = torch.where(degree > 0, degree, 1).rsqrt()
-        scale = torch.where(degree > 0, scale, 0)
-        own = torch.where(node_positions(some), (degree > 0).to(degree), _BEYOND)
-        laplacian = torch.diag_embed(own) - scale[:, :, None] * weights * scale[:, None, :]
+        scale = torch.where(degree > 0, torch.where(degree > 0, degree, 1).rsqrt(), 0)
+        laplacian = torch.diag_embed((degree > 0).to(degree))
+        laplacian -= scale[:, :, None] * weights * scale[:, None, :]
         yield some, *torch.linalg.eigh(laplacian)
 
 

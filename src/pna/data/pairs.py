@@ -18,11 +18,14 @@ _PAIRS = 1 << 20  # pairs of nodes that are processed at a time
 
 
 def edge_counts(
-    graphs: GraphSet, what: str, dtype: torch.dtype = torch.float32
+    graphs: GraphSet, what: str, dtype: torch.dtype = torch.float32, padded: bool = True
 ) -> Iterator[tuple[GraphSet, Tensor]]:
-    """Batches of graphs of similar size, the smallest first, and the number of edges from node i to
-    node j, (graphs, nodes, nodes), with zeros beyond the nodes of a graph. `what` needs them.
-    Graphs without nodes are left out."""
+    """Batches of graphs, the smallest first, and the number of edges from node i to node j,
+    (graphs, nodes, nodes). `what` needs them. Graphs without nodes are left out.
+
+    If `padded`, graphs of similar size are in a batch, with zeros beyond the nodes of a graph. Else
+    all graphs of a batch have the same size.
+    """
     order = _by_size(graphs)
     sizes = graphs.sizes[order]
     if len(sizes) and int(sizes[-1]) > MOST_NODES:
@@ -34,7 +37,10 @@ def edge_counts(
     first = int((sizes == 0).sum())
     while first < len(order):
         padded_pairs = torch.arange(1, len(order) - first + 1) * sizes[first:].square()
-        last = first + max(int((padded_pairs <= _PAIRS).sum()), 1)
+        fit = padded_pairs <= _PAIRS
+        if not padded:
+            fit &= sizes[first:] == sizes[first]
+        last = first + max(int(fit.sum()), 1)
         some = graphs[order[first:last]]
         width = int(some.sizes.max())
         count = some.senders.new_zeros(len(some), width, width, dtype=dtype)

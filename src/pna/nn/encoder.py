@@ -113,12 +113,17 @@ class Embedding(Buffers):
         """Refuse a category without a vector, if values can be read without waiting."""
         if not values_readable() or columns.device.type != "cpu" or len(columns) == 0:
             return
+        if columns.shape[1] != len(self.values):
+            raise ValueError(
+                f"got {columns.shape[1]} columns of categories, expected {len(self.values)}; give "
+                "the columns that the model was made for"
+            )
         bounds = torch.stack([*torch.aminmax(columns, dim=0)], 1).tolist()
         for column, (count, (low, high)) in enumerate(zip(self.values, bounds, strict=True)):
-            if count > 0 and (low < 0 or high >= count):
-                odd = int(low if low < 0 else high)
+            if count > 0 and not (low >= 0 and high < count):  # NaN is in neither
+                odd = high if low >= 0 else low
                 raise ValueError(
-                    f"got category {odd} in column {column}, expected 0 to "
+                    f"got category {odd:g} in column {column}, expected 0 to "
                     f"{count - 1}; correct it, or make the model for more categories"
                 )
 

@@ -32,6 +32,7 @@ from pna.ops.derivatives import gradients_of, no_autocast, refuse_batch
 from pna.ops.schemas import NestedParameter, Signature, pick_items
 from pna.ops.tracing import tracing
 from pna.ops.vmap_rules import Fold, one_by_one
+from pna.visible import has_memory
 
 library = torch.library.Library("pna", "FRAGMENT")
 
@@ -95,10 +96,14 @@ class Operator:
 
     def directly(self, *values: Any) -> Any:
         """The same in eager code below autograd. It does not pass torch's dispatcher, which takes
-        the host as long as several launches, unless a mode listens there."""
+        the host as long as several launches, unless a mode listens there or the first tensor has
+        no memory, as fake tensors."""
         if self.implementation is None or internals.has_dispatch_mode():
             return self(*values)
-        return self.implementation(*values)
+        first = values[0]
+        if not isinstance(first, Tensor):
+            first = next(iter(vars(first).values()))
+        return (self.implementation if has_memory(first) else self)(*values)
 
 
 def operator(

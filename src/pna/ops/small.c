@@ -106,8 +106,13 @@ static inline int64_t row_of_table(const struct small *p, int64_t edge)
 #include "small.c"
 #undef VARIANT
 #undef TARGET
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8
+#define WIDE ",prefer-vector-width=512" /* compilers that do not know it fail, or leave out all */
+#else
+#define WIDE ""
+#endif
 #define VARIANT avx512
-#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl,fma,prefer-vector-width=512")))
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512vl,fma" WIDE)))
 #include "small.c"
 #undef VARIANT
 #undef TARGET

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import pna
 from pna import fast_paths
@@ -79,6 +80,25 @@ def test_strides_and_conventions(fewest, std, monkeypatch):
     grad = torch.randn(6, graph.nodes).t()
     check(layer, exact, graph, x, None, grad)
     check(layer, exact, graph, x, None, torch.ones(1, 1).expand(graph.nodes, 6))
+
+
+def test_another_default_device():
+    """Whatever the layer makes is where its input is."""
+    torch.manual_seed(0)
+    graph = Graph(random_edges(4000, 1000, 1000), 1000)
+    layer, x = PNAConv(5, 6, **LAYER), torch.randn(1000, 5)
+    adjacency = graph.adjacency()
+    with pna.backend("cpu"):
+        expected = layer(x, adjacency)
+        with torch.device("meta"):
+            assert torch.equal(layer(x, adjacency), expected)
+
+
+def test_a_fake_tensor():
+    layer, graph = PNAConv(5, 6, **LAYER), GRAPHS["random"]
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    found = layer(mode.from_tensor(torch.randn(graph.nodes, 5)), graph.adjacency())
+    assert isinstance(found, FakeTensor) and found.shape == (graph.nodes, 6)
 
 
 def test_backward_inside_autocast():

@@ -22,6 +22,7 @@ from pna.ops import small_cpu
 from pna.ops.derivatives import refuse_batch
 from pna.ops.operators import no_forward_mode
 from pna.torch_internals import SingleLevelFunction, needed_now
+from pna.visible import has_memory
 
 #: Edges × columns up to which small.c is faster than cpu.c, and elements of the inputs of U up to
 #: which a column for each scaler is faster than the order of large graphs.
@@ -37,7 +38,7 @@ def is_small_on_cpu(
 ) -> bool:
     """Whether `small_layer_on_cpu` computes the layer; `weights` are those of U."""
     usual = plan.backend == "cpu" and plan.shares == 1 and x.dtype == torch.float32
-    if x.shape[0] == 0:
+    if x.shape[0] == 0 or not has_memory(x):
         return False
     if torch.is_autocast_enabled("cpu") or (at is not None and at.is_floating_point()):
         return False
@@ -231,7 +232,8 @@ def _used(adjacency: Adjacency, bounds: list[int], width: int) -> list[int | Non
 def _inverse(order: Tensor) -> Tensor:
     """Where each node is in the order. Reading rows there is faster than writing them in order."""
     order = order.long()
-    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    places = torch.arange(len(order), device=order.device)
+    return torch.empty_like(order).scatter_(0, order, places)
 
 
 def _by_tower(rows: Tensor, towers: int) -> Tensor:
