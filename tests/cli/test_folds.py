@@ -51,6 +51,8 @@ def test_a_table_from_the_command_line(table, tmp_path, monkeypatch):
     again = train(*options)  # in the same folder, with nothing to train
     assert again.exit_code == 0 and "2 of 2 folds are trained already" in again.output
     assert "epoch" not in again.output and again.output.endswith(first)
+    page = run("report", folder)
+    assert page.exit_code == 1 and "a cross-validation, expected a run" in page.output
     shown = run("evaluate", folder, "--device", "cpu")
     assert shown.exit_code == 0 and shown.output.strip() in first
     found = run("predict", folder, "CCO", "--device", "cpu")

@@ -67,6 +67,14 @@ def test_standard_input(trained, given, columns):
     assert [row[-3] for row in rows] == predicted(trained, "CCO", "C")
 
 
+def test_standard_input_whose_column_is_named(trained):
+    done = run(trained, "-", "--smiles", "mol", given="mol,id\nCCO,1\nC,2\n")
+    assert done.exit_code == 0, done.output
+    first, *rows = cells(done.stdout)
+    assert first[:2] == ["mol", "id"]
+    assert [row[-3] for row in rows] == predicted(trained, "CCO", "C")
+
+
 @pytest.mark.parametrize(
     "data, given, words",
     [

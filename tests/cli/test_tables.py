@@ -89,6 +89,48 @@ def test_a_column_that_is_almost_of_numbers_is_told(tmp_path):
     assert [task.name for task in Run(tmp_path / "two").config.tasks] == ["logS", "IC50"]
 
 
+def test_what_was_assumed_is_said_again(tmp_path):
+    path = tmp_path / "measured.csv"
+    rows = [f"{'C' * (k + 1)}O,{k / 2},{'<' * (k == 3)}{k / 4}" for k in range(12)]
+    path.write_text("\n".join(["smiles,logS,IC50", *rows, "CO,7,2"]) + "\n")
+    for name in ("one", "two"):
+        found = train(str(path), "--split", "random", "--out", str(tmp_path / name))
+        assert found.exit_code == 0, found.output
+        assert "warning: IC50 is not taken as a target: got '<0.75'" in found.output
+        assert "11 train, 1 validation, 1 test" in found.output
+        assert ".rows.csv" in found.output and "lists the special rows" in found.output
+    assert "wrote the graphs" not in found.output
+
+
+def test_columns_of_one_name_are_told(tmp_path):
+    path = tmp_path / "measured.csv"
+    path.write_text("smiles,y,y\nCO,1,2\nCCO,2,3\n")
+    found = train(str(path), "--out", str(tmp_path / "run"))
+    assert found.exit_code == 1 and "y occur more than once: rename them" in found.output
+
+
+def test_eigenvectors_in_a_population(table, tmp_path):
+    """Members in one pass have signs of their own, beside categories."""
+    how = ("--targets", "logS", "--split", "random", "--skip", "--features", "ogb,laplacian=3")
+    found = train(str(table), *how, "--members", "2", "--out", str(tmp_path / "run"))
+    assert found.exit_code == 0, found.output
+    found = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), "CCO"])
+    assert found.exit_code == 0, found.output
+
+
+def test_a_run_that_has_not_ended_says_so(table, tmp_path):
+    how = ("--targets", "logS", "--split", "random", "--skip", "--out", str(tmp_path / "run"))
+    assert train(str(table), *how).exit_code == 0
+    predict = ["predict", str(tmp_path / "run"), "CCO"]
+    before = CliRunner().invoke(app, predict)
+    (tmp_path / "run" / "summary.json").unlink()
+    found = CliRunner().invoke(app, predict)
+    assert found.exit_code == 0 and found.stdout == before.stdout
+    assert "similarity" in found.stdout and "has not ended" not in before.stderr
+    assert "has not ended; these are the best weights so far: pna train --resume" in found.stderr
+    assert "has not ended" in CliRunner().invoke(app, ["evaluate", str(tmp_path / "run")]).stderr
+
+
 def test_targets_whose_names_have_commas(tmp_path):
     path = tmp_path / "measured.csv"
     rows = [f"{'C' * (k + 1)}O,{k / 2},{k % 2},{k / 4}" for k in range(12)]

@@ -117,10 +117,10 @@ def test_yes_and_no_are_probabilities():
     column = (["0", "1", ""] * 14)[:40]
     columns = {"active": column, "dose": ["2"] + ["1"] * 39, "dead": ["0"] * 40}
     graphs = from_table(numbered(**columns), ["active", "logS", "dose", "dead"])
-    assert graphs.metadata["losses"] == {"active": "bce"}
+    assert graphs.metadata["losses"] == {"active": "bce", "dead": "bce"}
     assert graphs.y_graph[:, 0].isnan().sum() == 13
     assert graphs.graph_scale[0] == 1.0 and "active" not in graphs.metadata["means"]
-    assert graphs.graph_scale[3] == 1.0 and graphs.metadata["means"]["dead"] == 0.0
+    assert graphs.graph_scale[3] == 1.0 and "dead" not in graphs.metadata["means"]
 
 
 def test_mean_and_deviation_are_of_what_is_trained_on():

@@ -253,6 +253,11 @@ def test_loaded_classes_keep_their_type(labels, tmp_path):
     assert again.classes_.tolist() == labels and again.classes_.dtype == own.classes_.dtype
 
 
+def test_a_constant_target_is_told():
+    with pytest.warns(UserWarning, match=r"got y with one number only, 3: there is nothing to le"):
+        PNARegressor(**TINY).fit(SMILES, [3.0] * len(SMILES))
+
+
 def test_the_folders_of_runs(tmp_path, capsys):
     own = PNARegressor(**TINY, run_dir=tmp_path / "runs", verbose=True)
     own.fit(SMILES, CARBONS).fit(SMILES, CARBONS)
@@ -281,6 +286,7 @@ def test_the_folders_of_runs(tmp_path, capsys):
         (SMILES, None, ValueError, "requires y to be passed"),
         (SMILES, SIZE, ValueError, "use PNAClassifier for labels"),
         (SMILES, [*CARBONS[:19], np.inf], ValueError, "got inf in y"),
+        (SMILES, 1e6 + 1e-3 * CARBONS, ValueError, "too little for float32 at 1e.06; subtract"),
         (SMILES, [1.0, *[np.nan] * 19], ValueError, "got 1 known values of target 0"),
         (SMILES, CARBONS[:, None, None], ValueError, "got y of shape"),
     ],

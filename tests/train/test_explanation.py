@@ -141,11 +141,12 @@ def test_files(trained, tmp_path):
     done = run(*given, "CCO")
     assert done.exit_code == 0, done.output
     first, *rows = csv.reader(io.StringIO(done.stdout))
-    assert first == ["smiles", "target", "atom", "symbol", "contribution", "error"]
-    assert [row[2:4] for row in rows] == [
+    assert first == ["row", "smiles", "target", "atom", "symbol", "contribution", "error"]
+    assert {row[0] for row in rows} == {"1"}
+    assert [row[3:5] for row in rows] == [
         ["baseline", ""], ["0", "C"], ["1", "C"], ["2", "O"], ["features", ""],
     ]  # fmt: skip
-    assert sum(float(row[4]) for row in rows) == pytest.approx(expected.prediction, abs=1e-7)
+    assert sum(float(row[5]) for row in rows) == pytest.approx(expected.prediction, abs=1e-7)
     done = run(*given, "CCO", "-o", tmp_path / "one.svg")
     assert done.exit_code == 0 and "one.csv and 1 drawing" in done.output, done.output
     assert [*csv.reader((tmp_path / "one.csv").open())] == [first, *rows]
@@ -155,6 +156,14 @@ def test_files(trained, tmp_path):
     assert done.exit_code == 0 and "and 2 drawings" in done.output, done.output
     names = sorted(path.name for path in (tmp_path / "two").iterdir())
     assert names == ["1.svg", "2.svg", "contributions.csv"]
+    table = tmp_path / "table.csv"
+    table.write_text("smiles\n((\nCCO\nCCN\n")
+    done = run(*given, table, "-o", tmp_path / "rows")
+    assert done.exit_code == 0 and "1 of 3 molecules" in done.stderr, done.output
+    names = sorted(path.name for path in (tmp_path / "rows").iterdir())
+    assert names == ["2.svg", "3.svg", "contributions.csv"]  # as in the table
+    _, *found = csv.reader((tmp_path / "rows" / "contributions.csv").open())
+    assert {(row[0], row[1]) for row in found} == {("2", "CCO"), ("3", "CCN")}
     for arguments, words in (
         (["CCO", "-o", tmp_path / "one.svg"], "--force overwrites it"),
         (["CCO", "CCN", "-o", tmp_path / "new.svg"], "for 2 molecules, expected a folder"),

@@ -194,12 +194,14 @@ def test_what_is_not_resumed(table_run, long_table, tmp_path):
         resumed()
 
 
-def test_nothing_is_left_of_a_table_without_molecules(table_run, tmp_path):
+def test_a_table_without_readable_molecules_has_empty_cells(table_run, tmp_path):
     path = tmp_path / "none.csv"
     path.write_text("smiles\n((\n))\n")
-    with pytest.raises(ValueError, match=r"got no molecules in .*none.csv, expected at least one"):
+    with pytest.warns(UserWarning, match=r"2 of 2 molecules of .*none.csv: line 2, 3"):
         extend_file(TablePredictor(table_run), path, tmp_path / "out.csv")
-    assert [*tmp_path.iterdir()] == [path]
+    head, *rows = (tmp_path / "out.csv").read_text().splitlines()
+    assert head.startswith("smiles,") and rows == ["((" + "," * head.count(","),
+                                                   "))" + "," * head.count(",")]  # fmt: skip
 
 
 def test_memory_does_not_grow_with_the_table(table_run, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from pna.cli.shared import (
     check_device,
     errors,
     print_line,
+    warn_of_unfinished,
 )
 from pna.cli.show import caption, class_tables, lines, table
 
@@ -55,6 +56,7 @@ def evaluate(
             scores = evaluate_folds(run, data, split or None, member, device=device or None)
             print_scores(console, scores, as_json)
             return
+        warn_of_unfinished(run)
         found = evaluate_run(
             run, data, split or None, member, device=device or None, slice_nodes=slice_nodes,
             per_class=per_class,

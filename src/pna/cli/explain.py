@@ -63,7 +63,7 @@ def explain(
         smiles: Column of a table that has the SMILES. Default: found by its name.
         encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
     """
-    with errors() as console, file_of(data) as file:
+    with errors() as console, file_of(data, smiles) as file:
         from pna.train.explanation import COLUMNS, Explanation, TableExplainer
 
         check_device(device)
@@ -99,7 +99,7 @@ def explain(
         numbers = path.with_suffix(".csv")
         if suffix not in (".svg", ".csv"):
             make_folder(path)
-            drawings = {path / f"{k}.svg": one for k, one in enumerate(found, 1)}
+            drawings = {path / f"{one.row}.svg": one for one in found}
             numbers = path / CONTRIBUTIONS
         for name, one in drawings.items():
             with replacing(name) as text:

@@ -52,7 +52,7 @@ def fingerprint(
         workers: Number of processes that read molecules. Default: the number of processors, at
             most 8.
     """
-    with errors() as console, file_of(data) as file:
+    with errors() as console, file_of(data, smiles) as file:
         from pna.train.fingerprints import ARRAYS, TableFingerprint, save_vectors
         from pna.train.fingerprints import fingerprint as vectors_of
 

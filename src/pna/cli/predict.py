@@ -26,6 +26,7 @@ from pna.cli.shared import (
     print_line,
     progress,
     read_standard_input,
+    warn_of_unfinished,
 )
 from pna.data.table import Table, is_table
 
@@ -83,8 +84,9 @@ def predict(
         workers: With a table: number of processes that read molecules. Default: the number of
             processors, at most 8.
     """
-    with errors() as console, file_of(data) as file:
+    with errors() as console, file_of(data, smiles) as file:
         check_device(device)
+        warn_of_unfinished(run)
         target = target_of(data, out)
         shown = Console(stderr=True, emoji=False) if target == STANDARD else console
         if is_table(file):
@@ -133,14 +135,15 @@ def target_of(data: list[str], out: str) -> str:
 
 
 @contextmanager
-def file_of(data: list[str]) -> Iterator[Path]:
-    """The file to predict: the given one, or one with the SMILES or the text of standard input."""
+def file_of(data: list[str], smiles: str = "") -> Iterator[Path]:
+    """The file to predict: the given one, or one with the SMILES or the text of standard input,
+    whose column of SMILES may be named."""
     if len(data) == 1 and data[0] != STANDARD and os.path.lexists(data[0]):
         yield Path(data[0])
         return
     with tempfile.TemporaryDirectory() as folder:
         if data == [STANDARD]:
-            yield read_standard_input(Path(folder))
+            yield read_standard_input(Path(folder), smiles)
             return
         for one in data:
             if os.path.lexists(one) or one == STANDARD or not _is_smiles([one]):

@@ -44,11 +44,17 @@ def report(
         typer.echo("matplotlib not found: pip install 'pna[plot]'", err=True)
         raise typer.Exit(1)
 
+    from pna.train.fold_runs import is_folds
     from pna.train.run import Run
 
     page = out or results / "report.html"
     with errors() as console:
         check_device(device)
+        if is_folds(results):
+            raise ValueError(
+                f"got {results}, a cross-validation, expected a run or results of pna reproduce; "
+                f"pass one of its folds, such as {results / 'fold-0'}"
+            )
         if Run(results).exists:
             for option, file in (("--markdown", markdown), ("--summary", summary)):
                 if file is not None:

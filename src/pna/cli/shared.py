@@ -133,7 +133,7 @@ def progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]
             nonlocal printed, began
             now = time.monotonic()
             began = began if began[1] else (done, now)
-            rate = (done - began[0]) / max(now - began[1], 1e-9)
+            rate = (done - began[0]) / (now - began[1]) if now - began[1] > 0.5 else 0
             tenth = 10 * done // total
             if tenth > printed:
                 printed = tenth
@@ -168,19 +168,31 @@ class _RateColumn(ProgressColumn):
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
-def read_standard_input(folder: Path) -> Path:
+def read_standard_input(folder: Path, column: str = "") -> Path:
     """A table file in this folder with all of standard input.
 
-    It is CSV if its first line has a column of SMILES, and else a SMILES in each line.
+    It is CSV if its first line names this column, or one of SMILES; else a SMILES in each line.
     """
     path = folder / "standard input"
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     with path.open("rb") as file:
         first = file.readline()
-    path = path.rename(path.with_suffix(".csv" if b"smiles" in first.lower() else ".smi"))
+    is_table = b"smiles" in first.lower() or (column and column.encode() in first)
+    path = path.rename(path.with_suffix(".csv" if is_table else ".smi"))
     CALLED[str(path)] = "standard input"
     return path
+
+
+def warn_of_unfinished(run: Path) -> None:
+    """Warn on standard error if the training of a run was interrupted or is going on."""
+    from pna.train.run import Run
+
+    if Run(run).exists and Run(run).summary is None:
+        print_error(
+            f"warning: the training of {run} has not ended; these are the best weights so far: pna "
+            f"train --resume {run}"
+        )
 
 
 def check_device(name: str) -> None:

@@ -32,6 +32,7 @@ def graphs_of(
                 f"{'it' if len(own) == 1 else 'them'} out"
             )
         return data
+    from pna.data.graphset import GraphSet
     from pna.data.kept_graphs import TableOptions, kept_graphs
     from pna.data.special_rows import RowRules, SpecialRow, save_rows, summary
 
@@ -58,13 +59,17 @@ def graphs_of(
             workers=cores(),
             progress=update,
         )
+    listed = path.with_suffix(".rows.csv")
     if made is None:
         print_line(console, f"the graphs of {data} are in {path}")
+        for words in facts_of(GraphSet.load(path)):
+            print_line(console, words)
+        if listed.exists():
+            print_line(console, f"{listed} lists the special rows")
         return path
     print_line(console, f"wrote the graphs of {data} to {path}")
     for words in facts_of(made):
         print_line(console, words)
-    listed = path.with_suffix(".rows.csv")
     if special or listed.exists():
         save_rows(listed, special)
         print_line(console, f"wrote {listed}, which lists the special rows:")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +25,7 @@ from pna.data.table import Table
 from pna.files import check_readable
 from pna.machine import version
 
-_MADE_FROM = "made_from"  # in the metadata of a kept set
+_MADE_FROM, _WARNINGS = "made_from", "warnings"  # in the metadata of a kept set
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def kept_graphs(
     progress: Progress | None = None,
 ) -> tuple[Path, GraphSet | None]:
     """The file of the graph set of a table, beside it. If it is not there, it is made, and the set
-    is returned too.
+    is returned too. What was assumed is warned of again if it is there.
 
     Its name depends on the content of the table and on the options, so that runs find the graphs
     that they were trained on.
@@ -67,7 +70,20 @@ def kept_graphs(
     made_from = {"sha256": sha256_of(table), "rdkit": version("rdkit"), **given}
     path = table.with_name(f"{table.name}-{_digest(made_from)}.safetensors")
     if path.exists() and not rows.strict:
+        for words in GraphSet.load(path).metadata.get(_WARNINGS, ()):
+            warnings.warn(words, stacklevel=2)
         return path, None
+    with _warnings() as assumed:
+        graphs = _made(table, options, rows, workers, progress)
+    metadata = graphs.metadata | {_MADE_FROM: made_from} | ({_WARNINGS: assumed} if assumed else {})
+    graphs = replace(graphs, metadata=metadata)
+    graphs.save(path, force=True)
+    return path, graphs
+
+
+def _made(
+    table: Path, options: TableOptions, rows: RowRules, workers: int, progress: Progress | None
+) -> GraphSet:
     content = Table.read(table, options.encoding).without_empty_rows()
     targets = list(options.targets) or [
         name
@@ -77,16 +93,31 @@ def kept_graphs(
     if not targets:
         raise ValueError(
             f"got {table} without a column of numbers, expected one to predict; name the columns "
-            "to predict (--targets)"
+            "to predict (--targets), and the cell that is no number is named" + _repeated(content)
         )
-    graphs = from_table(
+    return from_table(
         content, targets, smiles=options.smiles, split=options.split, seed=options.split_seed,
         calibration=options.calibration, weight=options.weight, folds=options.folds, rows=rows,
         features=options.features, workers=workers, progress=progress,
     )  # fmt: skip
-    graphs = replace(graphs, metadata=graphs.metadata | {_MADE_FROM: made_from})
-    graphs.save(path, force=True)
-    return path, graphs
+
+
+def _repeated(table: Table) -> str:
+    """Words for columns with the same name, which are no targets."""
+    names = sorted(name for name, count in Counter(table.columns).items() if count > 1)
+    return f"; {', '.join(names)} occur more than once: rename them" if names else ""
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """Collects the words of all warnings, and warns of them at the end."""
+    words: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield words
+    for warning in caught:
+        words.append(str(warning.message))
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def kept_folds(path: Path, options: FoldOptions, seed: int) -> Path:

@@ -150,7 +150,7 @@ def standardised(graphs: GraphSet) -> GraphSet:
     losses, means, scales = {}, {}, []
     for name, every, trained in zip(graphs.graph_targets, graphs.y_graph.T, seen.T, strict=True):
         known = trained[~trained.isnan()].double()
-        if {*every[~every.isnan()].tolist()} == {0.0, 1.0}:
+        if set() < {*every[~every.isnan()].tolist()} <= {0.0, 1.0}:
             losses[name] = "bce"
         elif len(known):
             means[name] = float(known.mean())
@@ -224,12 +224,17 @@ def _measured(table: Table, name: str, take_limits: bool) -> NDArray[np.float32]
             f"got {given[row]:g} as {name} in line {table.lines[row]} of {table.name}, more "
             "than float32 holds; use another unit"
         )
-    if 0 < np.ptp(known) <= _RESOLUTION * np.abs(known).max():
-        raise ValueError(
-            f"got numbers as {name} in {table.name} that differ by at most {np.ptp(known):g}, too "
-            f"little for float32 at {known[0]:g}; subtract that from all of them"
-        )
+    check_resolution(known, f"numbers as {name} in {table.name}")
     return given.astype(np.float32)
+
+
+def check_resolution(known: NDArray[np.float64], what: str) -> None:
+    """Raise if float32 cannot tell these numbers apart."""
+    if len(known) and 0 < np.ptp(known) <= _RESOLUTION * np.abs(known).max():
+        raise ValueError(
+            f"got {what} that differ by at most {np.ptp(known):g}, too little for float32 at "
+            f"{known[0]:g}; subtract that from all of them"
+        )
 
 
 def _weights(table: Table, name: str, targets: Sequence[str]) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from pna.data.molecule_table import check_resolution
 from pna.estimators.base import PARAMETERS, GraphEstimator, check_length
 
 
@@ -92,4 +94,12 @@ def _numbers(y: Any) -> NDArray[np.float64]:
             f"got {numbers[large][0]:g} in y, expected finite numbers that float32 holds, or NaN "
             "for an unknown one; use another unit, or correct it"
         )
+    for column in _columns(numbers) if len(numbers) else ():
+        known = column[~np.isnan(column)]
+        check_resolution(known, "numbers in y")
+        if len(known) > 1 and np.ptp(known) == 0:
+            warnings.warn(
+                f"got y with one number only, {known[0]:g}: there is nothing to learn",
+                stacklevel=4,
+            )
     return numbers

@@ -107,7 +107,8 @@ class Embedding(Buffers):
             return none.scatter_(1, columns.long() if alone else columns.long() + self.offsets, 1)
         at = self.offsets + torch.where(self.is_number, 0, columns.long())
         numbers = (columns.to(none.dtype) - self.means) / self.deviations
-        return none.scatter_(1, at, torch.where(self.is_number, numbers, 1).to(none.dtype))
+        # not in place: members of a population may have different numbers
+        return none.scatter(1, at, torch.where(self.is_number, numbers, 1).to(none.dtype))
 
     def _check(self, columns: Tensor) -> None:
         """Refuse a category without a vector, if values can be read without waiting."""

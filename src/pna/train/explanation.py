@@ -27,7 +27,7 @@ from pna.train.run import Run
 from pna.train.table_prediction import BLOCK, TableModels
 
 #: Columns of a table of contributions.
-COLUMNS = ("smiles", "target", "atom", "symbol", "contribution", "error")
+COLUMNS = ("row", "smiles", "target", "atom", "symbol", "contribution", "error")
 _MOST_ATOMS = 2**16  # of the changed molecules that are predicted at a time
 
 
@@ -48,6 +48,7 @@ class Explanation:
     symbols: tuple[str, ...]  # (atoms,) of the elements
     features: float = 0.0  # contribution of the features of the whole molecule; 0 without any
     features_error: float = 0.0  # standard error of it
+    row: int = 1  # of the molecule among those that were given, from 1
 
     def svg(self, size: tuple[int, int] = (420, 320)) -> str:
         """A drawing: atoms that raise the prediction are blue, atoms that lower it are orange."""
@@ -68,7 +69,7 @@ class Explanation:
         found += [(str(atom), *part) for atom, part in enumerate(of_atoms)]
         found.append(("features", "", self.features, self.features_error))
         return [
-            [self.smiles, self.target, atom, symbol, f"{number:.9g}", f"{error:.3g}"]
+            [str(self.row), self.smiles, self.target, atom, symbol, f"{number:.9g}", f"{error:.3g}"]
             for atom, symbol, number, error in found
         ]
 
@@ -160,13 +161,14 @@ class TableExplainer(TableModels):
 
     def explained(self, table: Table) -> Iterator[Explanation]:
         """The explanations of the molecules that RDKit can read, and warnings of the others."""
-        column = self.check(table)
+        column, first = self.check(table), 1
         for block, found in self.read(table, table.blocks(BLOCK)):
             texts = block.column(column)
             graphs = self.graphs(found) if len(found.sizes) else None
             for index, row in enumerate(found.indices.tolist()):
                 assert graphs is not None
-                yield self._explanation(texts[row], graphs[[index]])
+                yield replace(self._explanation(texts[row], graphs[[index]]), row=first + row)
+            first += len(texts)
         self.finish(table.name)
 
     @cached_property

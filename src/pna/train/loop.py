@@ -333,6 +333,10 @@ def _train(
             run.resume(config, done, {**machine(), "command": command()})
     elif writes:
         run.start(config, {**machine(), "command": command()})
+    if writes and not (run.folder / training_molecules.FILE).exists():
+        molecules = training_molecules.TrainingMolecules.seen_by(config, graphs)
+        if molecules is not None:
+            molecules.save(run)
     metrics = Metrics(run.folder / METRICS, _columns(config), kept) if writes else None
     if metrics is not None and checkpoint is not None and not checkpoint.is_consistent:
         _save(run, trainer, done, seconds, metrics.rows)
@@ -389,10 +393,6 @@ def _train(
             calibration = evaluation.calibration_rows(run, config, graphs, device)
             if calibration is not None:
                 calibration.save(run)
-        if not (run.folder / training_molecules.FILE).exists():
-            molecules = training_molecules.TrainingMolecules.seen_by(config, graphs)
-            if molecules is not None:
-                molecules.save(run)
         run.finish(summary)
     return run
 

@@ -61,7 +61,7 @@ class TrainingMolecules:
 
     @classmethod
     def of(cls, run: Run) -> TrainingMolecules | None:
-        """Those that a run stored at the end; None if it was not trained on a table."""
+        """Those that a run has stored; None if it was not trained on a table."""
         path = run.folder / FILE
         if not path.is_file():
             return None
