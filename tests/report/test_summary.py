@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
@@ -37,10 +38,20 @@ from tests.report.made import Errors, make
 ROOT = Path(__file__).parents[2]
 
 
+@cache
+def _kept() -> dict[str, ExperimentResult]:
+    return read(ROOT / "results")
+
+
+def kept() -> dict[str, ExperimentResult]:
+    """The results that are kept, read once."""
+    return dict(_kept())
+
+
 def test_the_page_is_that_of_the_results(tmp_path: Path) -> None:
-    kept = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     remedy = "write it again: pna report results --summary docs/results.md"
-    assert kept == summary(read(ROOT / "results")), remedy
+    assert page == summary(kept()), remedy
 
 
 def test_there_are_ten_rows_about_populations_that_exist() -> None:
@@ -135,7 +146,7 @@ def test_claims_that_share_the_five_per_cent(tmp_path: Path) -> None:
 
 
 def test_fresh_graphs_take_the_place_of_those_seen_before(tmp_path: Path) -> None:
-    results = read(ROOT / "results")
+    results = kept()
     results.pop("fresh-test/paper-chosen", None)
     seen, fresh = (
         "searched after test scores had been seen (scalers",
@@ -170,7 +181,7 @@ def test_published_errors_are_compared_on_the_same_graphs_alone(tmp_path: Path) 
 
 
 def test_experiments_outside_the_table_are_in_the_last_sentence() -> None:
-    text = summary(read(ROOT / "results"))
+    text = summary(kept())
     (sentence,) = re.findall(r"5\. \*PNA is the best elsewhere.*?\n\n", text, re.DOTALL)
     for name in ("MNIST superpixels", "CIFAR10 superpixels", "tolokers", "minesweeper"):
         assert f"on {name}, **" in sentence
@@ -199,7 +210,7 @@ def test_numbers_on_pages_of_details_are_those_of_results(
 ) -> None:
     """Every "a ± b" is a mean of some population, or a difference of two, rounded. About four of
     five wrong numbers are noticed; the other pages have so many populations that few would be."""
-    results = read(ROOT / "results")
+    results = kept()
     own = {name: found for name, found in results.items() if name.split("/")[0] in experiments}
     known = np.array([*estimates(own)])
     text = (ROOT / "docs" / "results" / f"{page}.md").read_text(encoding="utf-8")
