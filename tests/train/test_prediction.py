@@ -9,9 +9,12 @@ import pytest
 import torch
 
 import pna
+from pna.data.laplacian import with_laplacian
 from pna.data.table import Table
-from pna.train import Run, predict, predict_table, prediction
+from pna.data.walks import with_walks
+from pna.train import Run, predict, predict_table, prediction, train
 from pna.train.prediction import Ensemble
+from pna.train.settings import ModelSettings, Settings
 from tests.train.small_runs import molecules, small_multitask, small_run
 
 LOSSES = {"active": "bce", "kind": "cross_entropy"}
@@ -184,6 +187,18 @@ def test_refuses_other_features(multitask_run, molecules_run):
     narrow = replace(narrow, x=narrow.x[:, :1], node_features=("source",))
     with pytest.raises(ValueError, match=r"1 node features \('feature' missing\), expected the 2"):
         predict(multitask_run, narrow)
+
+
+def test_encodings_that_graphs_lack_are_computed(tmp_path):
+    graphs = molecules()
+    encoded = with_laplacian(with_walks(graphs, 3, 2), 2)
+    model = ModelSettings("pna", "stacked", 4, arguments={"layers": 1, "final": "none"})
+    run = train(encoded, tmp_path / "run", model, Settings(members=2, epochs=1), device="cpu")
+    expected = predict(run, encoded, device="cpu").graph
+    found = predict(run, graphs, device="cpu").graph
+    assert found.keys() == expected.keys() and len(found) > 0
+    for name, numbers in found.items():
+        assert np.array_equal(numbers, expected[name])
 
 
 def test_refuses_columns_that_mean_something_else(multitask_run):

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.descriptors import DESCRIPTORS, Parsed, descriptors
+from pna.data.encodings import ENCODINGS, encodings_in
 from pna.data.graphset import GraphSet
-from pna.data.laplacian import HEAT, VECTOR, with_laplacian
-from pna.data.walks import ARRIVAL, RETURN, with_walks
 from pna.names import lookup, unique
 
 #: OGB's features of atoms and bonds, in its order.
@@ -61,13 +60,12 @@ class Feature(NamedTuple):
     #: Features of whole molecules, (molecules, columns), from the size.
     of_molecules: Callable[[Parsed, int], NDArray[Any]] | None
     added: Callable[[GraphSet, int], GraphSet] | None  # graphs with more features of nodes or edges
-    column: tuple[str, str] | None  # their level, and their name before a number
+    encoding: str | None  # the name of these features among `ENCODINGS`
 
 
-def _encoding(
-    size: int, level: str, word: str, added: Callable[[GraphSet, int], GraphSet]
-) -> Feature:
-    """Features of atoms or bonds that are added to graphs, from the graphs alone."""
+def _encoding(name: str, size: int) -> Feature:
+    """Features of atoms or bonds that are computed from the edges alone: one of `ENCODINGS`."""
+    level, word, added = ENCODINGS[name]
 
     def named(size: int) -> tuple[str, ...]:
         return tuple(f"{word} {i + 1}" for i in range(size))
@@ -79,7 +77,7 @@ def _encoding(
         names=_none,
         of_molecules=None,
         added=added,
-        column=(level, word),
+        encoding=name,
     )
 
 
@@ -92,7 +90,7 @@ FEATURES = {
         names=_none,
         of_molecules=None,
         added=None,
-        column=None,
+        encoding=None,
     ),
     "descriptors": Feature(
         size=None,
@@ -101,7 +99,7 @@ FEATURES = {
         names=lambda size: DESCRIPTORS,
         of_molecules=lambda parsed, size: descriptors(parsed),
         added=None,
-        column=None,
+        encoding=None,
     ),
     "morgan": Feature(
         size=2048,
@@ -110,15 +108,12 @@ FEATURES = {
         names=lambda size: tuple(f"morgan {i}" for i in range(size)),
         of_molecules=morgan,
         added=None,
-        column=None,
+        encoding=None,
     ),
-    # probabilities that a random walk returns to an atom after 1, 2, … steps
-    "walks": _encoding(16, "node", RETURN, lambda graphs, size: with_walks(graphs, size)),
-    # probabilities that a random walk leads along a bond in 1, 2, … steps
-    "bond-walks": _encoding(8, "edge", ARRIVAL, lambda graphs, size: with_walks(graphs, 0, size)),
-    "laplacian": _encoding(8, "node", VECTOR, lambda graphs, size: with_laplacian(graphs, size)),
-    # the heat kernel between the ends of a bond
-    "bond-heat": _encoding(4, "edge", HEAT, lambda graphs, size: with_laplacian(graphs, 0, size)),
+    "walks": _encoding("walks", 16),
+    "bond-walks": _encoding("edge-walks", 8),
+    "laplacian": _encoding("laplacian", 8),
+    "bond-heat": _encoding("edge-heat", 4),
 }
 
 
@@ -150,16 +145,12 @@ class MoleculeFeatures:
         """
         record, names = data.get(RECORD, {}), data.get("features", {})
         given = list(record.get("features", [OGB]))
-        later = list[tuple[int, str]]()  # the first column of each, which is their order
-        for name, feature in FEATURES.items():
-            if feature.column is not None and name not in dict(cls.parse(given).chosen):
-                level, word = feature.column
-                columns = [
-                    i for i, n in enumerate(names.get(level, ())) if n.startswith(f"{word} ")
-                ]
-                if columns:
-                    later.append((columns[0], f"{name}={len(columns)}"))
-        own = cls.parse([*given, *(text for _, text in sorted(later))])
+        chosen = dict(cls.parse(given).chosen)
+        by_encoding = {feature.encoding: name for name, feature in FEATURES.items()}
+        for encoding, size in encodings_in(names):
+            if by_encoding[encoding] not in chosen:
+                given.append(f"{by_encoding[encoding]}={size}")
+        own = cls.parse(given)
         if not of_graphs:
             kept = [c for c in own.chosen if FEATURES[c[0]].of_molecules is None]
             names = {**names, "graph": ()}

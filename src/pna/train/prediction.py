@@ -16,6 +16,7 @@ from pna.data.attributes import has_tag, is_numbered
 from pna.data.batch import Batch
 from pna.data.diameter import diameters
 from pna.data.edge_labels import UNDIRECTED, message_edges
+from pna.data.encodings import completed
 from pna.data.graphset import GraphSet
 from pna.data.node_graph import KIND, NodeGraph
 from pna.data.tensor_file import kind_of
@@ -355,7 +356,7 @@ class Ensemble:
     def outputs(self, graphs: GraphSet, slice_nodes: int | None = None) -> dict[str, np.ndarray]:
         """Outputs by level, (members, rows, outputs) each; there are 0 outputs if the models have
         no such targets. `slice_nodes` as for `predict`."""
-        check_features(self.config, graphs)
+        graphs = with_features(self.config, graphs)
         model, found = self.config.model, []
         widths = [getattr(model, f"{level}_targets") for level in LEVELS]
         if slice_nodes is not None or not is_at_once(self.population, graphs):
@@ -384,7 +385,7 @@ class Ensemble:
     @torch.no_grad()
     def vectors(self, graphs: GraphSet) -> np.ndarray:
         """The input of the head for graphs, (members, graphs, features) in float32."""
-        check_features(self.config, graphs)
+        graphs = with_features(self.config, graphs)
         found: list[Tensor] = []
         self._run(graphs, _vector, lambda batch, vectors: found.append(vectors.float().cpu()))
         return torch.cat(found, 1).numpy()
@@ -439,6 +440,14 @@ def _flattened(prediction: Prediction) -> Tensor:
 def _vector(prediction: Prediction) -> Tensor:
     assert prediction.vector is not None
     return prediction.vector
+
+
+def with_features(config: Config, graphs: GraphSet) -> GraphSet:
+    """The graphs with the features that the model was trained with. Encodings that they lack, such
+    as random walks, are computed; other features that they lack are an error."""
+    graphs = completed(graphs, config.data.get("features", {}))
+    check_features(config, graphs)
+    return graphs
 
 
 def check_features(config: Config, graphs: GraphSet) -> None:
