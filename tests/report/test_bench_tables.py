@@ -175,6 +175,10 @@ def test_models_of_molecules_are_compared(tmp_path: Path) -> None:
         "0.600 (2) |"
     )
     assert times == ["| esol | Xeon | 60 s | 15 s | 4.0× | ≈ 120 s | 30 s | 4.0× |"]
+    larger = molecule_row("chemprop", "ensemble of 3", "1", "240")  # of other sizes, times differ
+    (tmp_path / "larger").mkdir()
+    write(tmp_path / "larger" / "molecules.csv", [*rows, larger], KEY)
+    assert molecule_times(tmp_path / "larger").endswith("| ≈ 120 s | 30 s | 4.0× |")
     write(tmp_path / "molecules.csv", [molecule_row("chemprop", "ensemble of 2", "1", "90")], KEY)
     assert molecule_times(tmp_path).endswith("| 90 s | 30 s | 3.0× |")
 

@@ -183,17 +183,18 @@ def molecule_times(results: Path) -> str:
         cells, one_model = [table, cpu], None
         for kind in _KINDS:
             times = []
-            ensemble = _of_models(own, molecule_tables.OURS, kind)
-            for contender in (CHEMPROP, molecule_tables.OURS):
-                rows = _of_models(own, contender, kind)
+            both = [_of_models(own, name, kind) for name in (CHEMPROP, molecule_tables.OURS)]
+            for rows in both:
                 times.append(mean(float(row["cpu_seconds"]) for row in rows) if rows else None)
                 cells.append(NOT_MEASURED if times[-1] is None else f"{times[-1]:,.0f} s")
-            if times[0] is None and one_model and ensemble:
+            theirs, ensemble = both
+            alike = theirs and ensemble and _size(theirs) == _size(ensemble)
+            if one_model and ensemble and not alike:
                 times[0] = one_model * _size(ensemble)
                 cells[-2] = f"≈ {times[0]:,.0f} s"
-            theirs, ours = times
-            one_model = theirs
-            cells.append(f"{theirs / ours:.1f}×" if theirs and ours else "")
+            chemprop, ours = times
+            one_model = chemprop
+            cells.append(f"{chemprop / ours:.1f}×" if chemprop and ours else "")
         lines.append(cells)
     head = [CHEMPROP, OURS, "less"]
     names = [f"{name}, {what}" for what in _KINDS.values() for name in head]
