@@ -18,6 +18,7 @@ from pna.train.calibration import is_number
 from pna.train.disk_errors import disk_errors
 from pna.train.run import Config, Run, unusable
 from pna.train.tasks import column_of
+from pna.waiting import waiting_for
 
 FILE = "molecules.safetensors"
 SIMILARITY, EXTRAPOLATES = "similarity", "extrapolates"
@@ -39,6 +40,7 @@ class TrainingMolecules:
         is_table = TABLE in data.metadata and has_fingerprints(data)
         if not is_table or find_spec("rdkit") is None:
             return None
+        waiting_for("computing fingerprints of the training molecules")
         graphs = data.split(config.data["splits"][0])
         columns = [column_of(graphs, task.level, task.column) for task in config.tasks]
         measured = ~torch.stack(columns, 1).isnan().all(1)
