@@ -106,7 +106,15 @@ def test_columns_of_one_name_are_told(tmp_path):
     path = tmp_path / "measured.csv"
     path.write_text("smiles,y,y\nCO,1,2\nCCO,2,3\n")
     found = train(str(path), "--out", str(tmp_path / "run"))
-    assert found.exit_code == 1 and "y occur more than once: rename them" in found.output
+    assert found.exit_code == 1 and "have the same name: rename y" in found.output
+
+
+def test_what_was_assumed_is_said_before_an_error(tmp_path):
+    path = tmp_path / "measured.csv"
+    path.write_text("smiles,y\n" + "".join(f"{'C' * k}O,{k}\n" for k in range(1, 9)) + "CC,n.d.\n")
+    found = train(str(path), "--out", str(tmp_path / "run"))
+    assert found.exit_code == 1 and "without a column of numbers" in found.output
+    assert "warning: y is not taken as a target: got 'n.d.' as y in line 10" in found.output
 
 
 def test_eigenvectors_in_a_population(table, tmp_path):

@@ -93,7 +93,8 @@ def _made(
     if not targets:
         raise ValueError(
             f"got {table} without a column of numbers, expected one to predict; name the columns "
-            "to predict (--targets), and the cell that is no number is named" + _repeated(content)
+            "to predict (--targets): the error then names a cell that is no number"
+            + _repeated(content)
         )
     return from_table(
         content, targets, smiles=options.smiles, split=options.split, seed=options.split_seed,
@@ -105,19 +106,23 @@ def _made(
 def _repeated(table: Table) -> str:
     """Words for columns with the same name, which are no targets."""
     names = sorted(name for name, count in Counter(table.columns).items() if count > 1)
-    return f"; {', '.join(names)} occur more than once: rename them" if names else ""
+    return f". Several columns have the same name: rename {', '.join(names)}" if names else ""
 
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """Collects the words of all warnings, and warns of them at the end."""
+    """Collects the words of our warnings. At the end, also by an error, all warnings are given."""
     words: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield words
-    for warning in caught:
-        words.append(str(warning.message))
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield words
+    finally:
+        for one in caught:
+            if one.category is UserWarning:
+                words.append(str(one.message))
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def kept_folds(path: Path, options: FoldOptions, seed: int) -> Path:
