@@ -5,6 +5,7 @@ What only shows on graphs of millions of edges is brought down to size by smalle
 
 import importlib
 import pkgutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -158,3 +159,23 @@ def test_room_for_long_rows_that_are_not_there(triton, hub):
     long = int((adjacency.degree > SEGMENT).sum())
     assert adjacency.incoming.long_rows.shape[0] > long == (1 if hub else 0)
     check(adjacency, kinds=["std"])
+
+
+@pytest.mark.parametrize("form", ["dense", "weights"])
+def test_slots_of_no_receiver_have_no_gradient(triton, form):
+    """The last slots of a padded batch: other edges get their usual gradients, and these 0."""
+    spare, device = 2, triton.device
+    usual = GRAPHS["isolated"].exact_adjacency(device)
+    ids = usual.edge_ids
+    ids = torch.cat([ids, ids.new_tensor([len(ids), len(ids) + 1])])
+    incoming = replace(usual.incoming, neighbours=torch.cat([usual.senders, ids.new_zeros(spare)]))
+    padded = replace(usual, incoming=incoming, edge_ids=ids)
+    x = features(usual.num_senders, 4, torch.float32, device)
+    found = []
+    for adjacency in (usual, padded):
+        edge = edge_term(form, padded.num_edges, 4, x.dtype, device)[: adjacency.num_edges]
+        edge = edge.detach().requires_grad_()
+        out = pna.aggregate(x, adjacency, list(FUSED), edge)
+        upstream = features(1, out.numel(), out.dtype, device, seed=6).view(out.shape)
+        found.append(torch.autograd.grad(out, edge, upstream)[0])
+    torch.testing.assert_close(found[1], torch.cat([found[0], torch.zeros_like(edge[:spare])]))

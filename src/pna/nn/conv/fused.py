@@ -26,7 +26,12 @@ from pna.ops.request import Messages, Saved
 from pna.ops.statistics import kernels_of, statistics_backward, statistics_operator
 from pna.ops.streams import DeferredJoins, SideStream
 from pna.population.linears import gradients_in, takes_towers, tower_linears
-from pna.torch_internals import below_autograd, needed_now, saved_tensor_hooks
+from pna.torch_internals import (
+    SingleLevelFunction,
+    below_autograd,
+    needed_now,
+    saved_tensor_hooks,
+)
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:
@@ -220,7 +225,8 @@ def pna_layer(
     `edge` and `at` are those of `edge_term`, `factors` (nodes, scalers).
     """
     training = torch.is_grad_enabled()
-    return _Layer.apply(plan, adjacency, training, factors, x, edge, at, *weights)
+    apply: Any = _Layer.apply  # type: ignore[attr-defined]
+    return apply(plan, adjacency, training, factors, x, edge, at, *weights)
 
 
 def layer_in_steps(
@@ -252,7 +258,7 @@ def differentiable_gradients(
         return gradients_of(lambda *given: [run(*given)], inputs, needs, [grad], True)[1]
 
 
-class _Layer(torch.autograd.Function):
+class _Layer(SingleLevelFunction):
     jvp = staticmethod(no_forward_mode)
 
     @staticmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pna.ops.request import Request
@@ -76,7 +77,7 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
     if mixing is not None:
         assert mixing_bias is not None
         post = (mixing @ post[0])[None]
-        post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
+        post_bias = F.linear(post_bias, mixing, mixing_bias)
     receiver, sender, bias, edge = _split_message(form, weights, encoded)
     # split instead of two slices, whose gradients would have to be added
     results = form.scalers * form.aggregators * form.width

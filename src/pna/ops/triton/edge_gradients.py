@@ -17,7 +17,6 @@ from pna.ops.triton.argmax import extrema_gradient
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import centre_of, combined, edge_term
 from pna.ops.triton.sums import add_up
-from pna.rows import search_receivers
 
 
 @triton.jit
@@ -60,9 +59,21 @@ def _term_gradient(
     return result
 
 
+@triton.jit
+def _receivers(indptr, num_rows, slot):
+    """The receivers of slots: the last rows that begin there or before."""
+    row = tl.zeros_like(slot)
+    count = num_rows  # of the rows from `row` on, one of which it is
+    while count > 1:
+        half = count // 2
+        row += tl.where(tl.load(indptr + row + half) <= slot, half, 0)
+        count -= half
+    return row
+
+
 @Kernel
 def _message_gradient_kernel(
-    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
+    x, x_stride, senders, num_rows, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
     long_rank, to, first_slot, num_slots, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
@@ -74,10 +85,11 @@ def _message_gradient_kernel(
     place = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
-    live = place < num_slots
-    mask = live[:, None] & live_feature[None, :]
     slot = place + first_slot
-    receiver = tl.load(slot_receivers + place, mask=live, other=0).to(tl.int64)
+    # in a padded batch, slots at the end belong to no receiver: their gradient is 0
+    live = (place < num_slots) & (slot < tl.load(indptr + num_rows))
+    mask = live[:, None] & live_feature[None, :]
+    receiver = _receivers(indptr, num_rows, slot)
     result = _term_gradient(
         slot, receiver, live, feature, mask,
         x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
@@ -85,15 +97,16 @@ def _message_gradient_kernel(
         long_rank, features, types,
         FLAT, SPREAD, WIDTH, SLOPE, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
     )  # fmt: skip
-    target = place
+    target, there = place, place < num_slots
     if IN_GIVEN_ORDER:
-        target = tl.load(edge_ids + slot, mask=live, other=0).to(tl.int64)
-    tl.store(to + target[:, None] * features + feature[None, :], result, mask=mask)
+        target = tl.load(edge_ids + slot, mask=there, other=0).to(tl.int64)
+    place = to + target[:, None] * features + feature[None, :]
+    tl.store(place, result, mask=there[:, None] & live_feature[None, :])
 
 
 @Kernel
 def _weight_gradient_kernel(
-    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
+    x, x_stride, senders, num_rows, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
     long_rank, to, num_slots, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
@@ -105,8 +118,9 @@ def _weight_gradient_kernel(
     order. Features are walked in blocks, so that no row for every edge is written."""
     slot = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
     head, each = tl.program_id(1), features // DEPTH
-    live = slot < num_slots
-    receiver = tl.load(slot_receivers + slot, mask=live, other=0).to(tl.int64)
+    there = slot < num_slots
+    live = there & (slot < tl.load(indptr + num_rows))
+    receiver = _receivers(indptr, num_rows, slot)
     total = tl.zeros([BLOCK_E], WIDE)
     for first in range(0, each, BLOCK_F):
         column = first + tl.arange(0, BLOCK_F)
@@ -119,8 +133,8 @@ def _weight_gradient_kernel(
             FLAT, SPREAD, WIDTH, SLOPE, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
         )  # fmt: skip
         total += tl.sum(tl.where(mask, result, 0), 1)
-    given = tl.load(edge_ids + slot, mask=live, other=0).to(tl.int64)
-    tl.store(to + given * DEPTH + head, total, mask=live)
+    given = tl.load(edge_ids + slot, mask=there, other=0).to(tl.int64)
+    tl.store(to + given * DEPTH + head, total, mask=there)
 
 
 @triton.jit
@@ -304,19 +318,12 @@ def _weight_gradient(adjacency: Adjacency, shared: dict[str, Any], to: Tensor) -
         **shared,
         indptr=adjacency.indptr,
         senders=adjacency.senders,
-        slot_receivers=_receivers(adjacency, 0, count),
+        num_rows=adjacency.num_receivers,
         to=to,
         num_slots=count,
         BLOCK_E=block_e,
         BLOCK_F=block_f,
     )
-
-
-def _receivers(adjacency: Adjacency, first: int, count: int) -> Tensor:
-    """The receivers of these slots, (count,)."""
-    indptr = adjacency.indptr
-    slots = torch.arange(first, first + count, dtype=indptr.dtype, device=indptr.device)
-    return search_receivers(indptr, slots)
 
 
 def _message_gradient(
@@ -333,7 +340,7 @@ def _message_gradient(
         **shared,
         indptr=adjacency.indptr,
         senders=adjacency.senders,
-        slot_receivers=_receivers(adjacency, first, count),
+        num_rows=adjacency.num_receivers,
         to=to,
         first_slot=first,
         num_slots=count,
