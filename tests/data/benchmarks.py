@@ -10,13 +10,21 @@ from threading import Thread
 
 import pytest
 
+from pna.data.sources import SOURCES
 
-def data_folder() -> Path:
-    """The folder PNA_DATA names; the test is skipped, saying so, where there is none."""
-    folder = os.environ.get("PNA_DATA", "")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("PNA_DATA names no folder with the benchmarks' files")
-    return Path(folder)
+
+def data_folder(*files: str) -> Path:
+    """The folder PNA_DATA names; the test is skipped, saying so, where it does not have these."""
+    folder = Path(os.environ.get("PNA_DATA") or "no folder")
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        pytest.skip(f"PNA_DATA names no folder with {', '.join(missing)}")
+    return folder
+
+
+def folder_of(source: str) -> Path:
+    """The same for all files of a benchmark."""
+    return data_folder(*(file.name for file in SOURCES[source].files))
 
 
 class _Quiet(SimpleHTTPRequestHandler):

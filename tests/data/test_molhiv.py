@@ -10,7 +10,7 @@ from pna.data import molhiv as module
 from pna.data.molhiv import from_csv, molhiv
 from pna.data.scaffolds import SPLITS
 from pna.data.table import text_of
-from tests.data.benchmarks import data_folder
+from tests.data.benchmarks import folder_of
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
@@ -55,7 +55,7 @@ def test_wrong_tables(text, message):
 
 @pytest.fixture(scope="module")
 def rows():
-    with gzip.open(data_folder() / "molhiv" / "molhiv.csv.gz", "rt") as file:
+    with gzip.open(folder_of("molhiv") / "molhiv" / "molhiv.csv.gz", "rt") as file:
         return list(csv.DictReader(file))
 
 
@@ -90,7 +90,7 @@ def test_the_benchmark(rows, monkeypatch):
         return "\n".join([first, *(",".join(row.values()) for row in some)])
 
     monkeypatch.setattr(module, "text_of", part_of)
-    graphs = molhiv(data_folder(), workers=2)
+    graphs = molhiv(folder_of("molhiv"), workers=2)
     assert graphs.y_graph[:, 0].tolist() == [int(row["HIV_active"]) for row in some]
     splits = [graphs.splits[place] for place in graphs.split_of_graph.tolist()]
     assert splits == [SPLITS[row["split"]] for row in some]

@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from pna.data.scaffolds import scaffold_split
-from tests.data.benchmarks import data_folder
+from tests.data.benchmarks import folder_of
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 
@@ -33,7 +33,7 @@ def test_what_has_no_room_goes_on():
 def test_the_split_of_ogb():
     """Looks for the rings of the 8,226 molecules that are not trained on. Methane stands for each
     of the others, as one scaffold that leaves no room in the training set."""
-    with gzip.open(data_folder() / "molhiv" / "molhiv.csv.gz", "rt") as file:
+    with gzip.open(folder_of("molhiv") / "molhiv" / "molhiv.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))
     smiles = ["C" if row["split"] == "train" else row["smiles"] for row in rows]
     assert scaffold_split(smiles) == [row["split"] for row in rows]

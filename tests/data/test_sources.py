@@ -8,7 +8,7 @@ import pytest
 
 from pna.data import sources
 from pna.data.sources import SOURCES, File, cache, fetch_all, read, unpack
-from tests.data.benchmarks import data_folder, serving
+from tests.data.benchmarks import folder_of, serving
 
 CONTENT = b"some molecules"
 FILE = File("set/file.npz", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
@@ -106,7 +106,7 @@ def test_objects_are_never_unpickled():
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_benchmarks_own_files(name, monkeypatch):
     monkeypatch.undo()
-    folder = data_folder()
+    folder = folder_of(name)
     for file in SOURCES[name].files:
         assert len(read(file, folder)) == file.size
 

@@ -11,7 +11,7 @@ from pna.data import superpixels
 from pna.data.images import Images
 from pna.data.sources import SOURCES, unpack
 from pna.data.superpixels import _graphs, from_arrays, neighbours
-from tests.data.benchmarks import data_folder
+from tests.data.benchmarks import folder_of
 
 
 def similarities(position):
@@ -171,7 +171,7 @@ MEANS = {"mnist": 70.6, "cifar10": 117.6}
 
 @pytest.mark.parametrize("experiment", PUBLISHED)
 def test_published_statistics(experiment):
-    folder = data_folder()
+    folder = folder_of(experiment)
     held = [
         unpack(file.name, superpixels.read(file, folder), superpixels._ARRAYS)
         for file in SOURCES[experiment].files
@@ -193,7 +193,7 @@ def test_published_statistics(experiment):
 def test_real_graphs(experiment, monkeypatch):
     monkeypatch.setattr(superpixels, "_PART", 200)
     file = SOURCES[experiment].files[-1]
-    arrays = unpack(file.name, superpixels.read(file, data_folder()), superpixels._ARRAYS)
+    arrays = unpack(file.name, superpixels.read(file, folder_of(experiment)), superpixels._ARRAYS)
     graphs = next(from_arrays(arrays, experiment))
     assert (graphs.out_degree == 8).all()
     assert 3 <= int(graphs.degree.min()) < 8 < int(graphs.degree.max()) <= 17

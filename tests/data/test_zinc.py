@@ -8,7 +8,7 @@ import torch
 
 from pna.data import zinc as module
 from pna.data.zinc import from_arrays, zinc
-from tests.data.benchmarks import data_folder, serving
+from tests.data.benchmarks import folder_of, serving
 from tests.data.graph_sets import assert_same
 
 
@@ -64,12 +64,12 @@ def test_a_line_that_is_no_molecule(changes):
 @pytest.fixture(scope="module")
 def arrays():
     (file,) = module.SOURCES["zinc"].files
-    return module.unpack(file.name, module.read(file, data_folder()), module._ARRAYS)
+    return module.unpack(file.name, module.read(file, folder_of("zinc")), module._ARRAYS)
 
 
 @pytest.fixture(scope="module")
 def graphs():
-    return zinc(data_folder())
+    return zinc(folder_of("zinc"))
 
 
 def test_counts(graphs):

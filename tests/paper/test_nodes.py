@@ -22,7 +22,7 @@ from pna.paper.registry import EXPERIMENTS, GROUPS
 from pna.paper.scores import Member, ScoredPopulation, Scores
 from pna.paper.thresholds import reaches
 from pna.train import predict
-from tests.data.benchmarks import data_folder, serving
+from tests.data.benchmarks import folder_of, serving
 
 
 def npz(count: int = 60) -> bytes:
@@ -120,7 +120,7 @@ def test_the_authors_file_is_downloaded(given, monkeypatch) -> None:
 @pytest.mark.parametrize(("name", "sizes"), [("tolokers", (11758, 519000, 2566)),
                                              ("minesweeper", (10000, 39402, 2000))])  # fmt: skip
 def test_the_published_graphs(name, sizes) -> None:
-    graph = node_benchmark(name, data_folder())
+    graph = node_benchmark(name, folder_of(name))
     label = graph.nodes.target("label")
     assert (graph.num_nodes, graph.num_edges, int(label.values.sum())) == sizes
     assert graph.nodes.split is not None and graph.nodes.split.shape[1] == SPLITS
