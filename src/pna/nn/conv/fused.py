@@ -129,28 +129,6 @@ def _has_few_nodes(plan: LayerPlan, x: Tensor) -> bool:
     return few and fast_paths.is_on("few_nodes")
 
 
-def _update_gradients(
-    grad: Tensor, for_weight: bool, product: Product, backend: str, of_shift: Tensor | None
-) -> tuple[Tensor, ...]:
-    """Return the gradients of z, the weight and the shift. That of the shift is written to
-    `of_shift`, if given."""
-    if of_shift is None:
-        wanted = [True, for_weight, False, True]
-        of_z, of_weight, _, of_shift = degree_linear_backward.directly(
-            grad, wanted, product, backend
-        )
-        return of_z, of_weight, of_shift
-    of_z = torch.empty_like(product.z)
-    of_weight = empty_gradient(product.weight, for_weight, of_z)
-    if grad.numel() > 0:
-        from pna.ops.triton import degree_linear
-
-        degree_linear.backward(grad, product, (of_z, of_weight, of_shift))
-    else:
-        of_weight.zero_()
-    return of_z, of_weight, of_shift
-
-
 def _statistics_gradients(
     grad: Tensor,
     needs: Sequence[bool],
@@ -158,15 +136,13 @@ def _statistics_gradients(
     saved: Saved,
     plan: LayerPlan,
     spare_x: bool,
-    of_x: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Return the gradients of x, edge and at. `grad`, of the statistics, may be overwritten, and
-    x too if it is spare. On a GPU, the gradient of x is written to `of_x`, if given."""
+    x too if it is spare."""
     if plan.backend != "triton" or grad.numel() == 0:
         return statistics_backward(grad, needs, messages, saved, plan.request, plan.backend)
-    if of_x is None:
-        # a program reads its row of x before it writes there
-        of_x = messages.x if spare_x and messages.edge is None else torch.empty_like(messages.x)
+    # a program reads its row of x before it writes there
+    of_x = messages.x if spare_x and messages.edge is None else torch.empty_like(messages.x)
     of_edge = empty_gradient(messages.edge, needs[1], of_x)
     gradients = (of_x, of_edge, empty_gradient(messages.at, needs[2], of_x))
     kernels_of(plan.backend).backward(grad, messages, plan.request, saved, gradients, spare=True)
@@ -374,26 +350,21 @@ class _Layer(SingleLevelFunction):
                 if own is None:  # not kept; or a second backward pass, or hooks on saved tensors
                     own = project(x, parts.receiver, parts.bias, plan.shares)
                 sent, *outputs = saved
-                both = grad_own = grad_sent = None
-                if plan.backend == "triton" and plan.shares == 1 and sent is not None:
-                    # side by side, so that the products with both gradients are one
-                    both = x.new_empty((x.shape[0], 2, parts.bias.numel()))
-                    grad_own, grad_sent = both[:, 0].view(sent.shape), both[:, 1]
                 results = outputs[0].unflatten(2, own.shape[1:])
                 degrees = (adjacency.indptr, adjacency.by_degree)
                 product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
-                grad_results, grad_mix, grad_own = _update_gradients(
-                    grad, any(for_weights), product, plan.backend, grad_own
+                wanted = [True, any(for_weights), False, True]
+                grad_results, grad_mix, _, grad_own = degree_linear_backward.directly(
+                    grad, wanted, product, plan.backend
                 )
                 del own, product
                 divided = _is_divided(plan, x, parts)
                 if not divided:
-                    grad_bias, grad_keep_bias = _sums_over_nodes(plan, grad_own, grad)
-                if both is None and not divided:
                     grad_x, grad_keep = _project_backward(grad, x, parts.keep, plan.shares, None)
                     grad_x, grad_receiver = _project_backward(
                         grad_own, x, parts.receiver, plan.shares, grad_x
                     )
+                    grad_bias, grad_keep_bias = _sums_over_nodes(plan, grad_own, grad)
                     del grad_own
                 spare_x = sent is None
                 if sent is None:
@@ -404,29 +375,24 @@ class _Layer(SingleLevelFunction):
                     messages = Messages(sent.flatten(1), values, place, adjacency)
                     for_term = [True, parts.edge is not None, bool(for_at)]
                     grad_sent, grad_values, grad_place = _statistics_gradients(
-                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan, spare_x,
-                        grad_sent,
-                    )  # fmt: skip
+                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan, spare_x
+                    )
                 else:
                     grad_sent, of_wide, grad_edge = wide_edges.gradients(
                         grad_results.flatten(2), sent.flatten(1), outputs, plan.request,
-                        plan.backend, for_edge, grad_sent,
+                        plan.backend, for_edge,
                     )  # fmt: skip
                 del grad_results
-                if both is not None:
-                    grad_x, grad_keep = _project_backward(grad, x, parts.keep, plan.shares, None)
-                    weight = torch.stack([parts.receiver, parts.sender]).flatten(0, 1)
-                    grad_x, of_both = _project_backward(both, x, weight, plan.shares, grad_x)
-                    grad_receiver, grad_sender = of_both.view(2, *parts.sender.shape).unbind()
-                elif divided:
+                grad_sent = grad_sent.view(sent.shape)
+                if divided:
                     grad_x, of_products = _divided_gradients(
-                        [grad_sent.view(sent.shape), grad_own, grad], x, parts, plan.shares
+                        [grad_sent, grad_own, grad], x, parts, plan.shares
                     )
                     (grad_sender, _), (grad_receiver, grad_bias), of_kept = of_products
                     grad_keep, grad_keep_bias = of_kept
                 else:
                     grad_x, grad_sender = _project_backward(
-                        grad_sent.view(sent.shape), x, parts.sender, plan.shares, grad_x
+                        grad_sent, x, parts.sender, plan.shares, grad_x
                     )
                 of_edge, of_encoder = [], None
                 if wide_edges is not None:

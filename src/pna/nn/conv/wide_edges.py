@@ -62,13 +62,10 @@ class WideEdges:
         request: Request,
         backend: str,
         for_features: bool,
-        of_sent: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The gradients of `sent`, of the weight and, if asked for, of the features. The first is
-        written to `of_sent`, if given."""
+        """The gradients of `sent`, of the weight and, if asked for, of the features."""
         results, others = saved[0], list(zip(*[iter(saved[1:])] * 3, strict=True))
-        of_sent = torch.empty_like(sent) if of_sent is None else of_sent
-        of_weight = torch.empty_like(self.weight)
+        of_sent, of_weight = torch.empty_like(sent), torch.empty_like(self.weight)
         of_features: Tensor | None = None
         for block, saved_of_block in zip(self.blocks, others, strict=True):
             messages = self._messages(sent, block)
