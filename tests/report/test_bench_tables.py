@@ -22,6 +22,7 @@ from pna.report.bench_tables import (
     molecule_errors,
     molecule_rates,
     molecule_times,
+    molecules_on_gpus,
     nodes,
     peers,
     shapes,
@@ -149,10 +150,11 @@ def test_the_command_rewrites_the_pages(tmp_path: Path) -> None:
 def molecule_row(contender: str, model: str, value: str, cpu_seconds: str, **more: str):
     return {"table": "esol", "split": "scaffold 0", "contender": contender, "metric": "rmse",
             "molecules": "1128", "model": model, "value": value, "cpu_seconds": cpu_seconds,
-            "cpu": "Xeon", "predict_seconds": "", "predict_cpu_seconds": ""} | more  # fmt: skip
+            "cpu": "Xeon", "gpu": "", "seconds": "", "predict_seconds": "",
+            "predict_cpu_seconds": ""} | more  # fmt: skip
 
 
-KEY = ("contender", "model", "cpu")
+KEY = ("contender", "model", "cpu", "gpu")
 
 
 def test_models_of_molecules_are_compared(tmp_path: Path) -> None:
@@ -181,6 +183,24 @@ def test_models_of_molecules_are_compared(tmp_path: Path) -> None:
     assert molecule_times(tmp_path / "larger").endswith("| ≈ 120 s | 30 s | 4.0× |")
     write(tmp_path / "molecules.csv", [molecule_row("chemprop", "ensemble of 2", "1", "90")], KEY)
     assert molecule_times(tmp_path).endswith("| 90 s | 30 s | 3.0× |")
+
+
+def test_models_on_a_gpu_have_a_table_of_their_own(tmp_path: Path) -> None:
+    assert NOT_MEASURED in molecules_on_gpus(tmp_path)
+    rows = [
+        molecule_row("pna", "seed 0", "0.7", "15"),
+        molecule_row("chemprop", "seed 0", "0.85", "60"),
+        molecule_row("chemprop", "seed 0", "0.9", "30", gpu="H200", seconds="27"),
+        molecule_row("pna", "seed 0", "0.6", "20", gpu="H200", seconds="18"),
+        molecule_row("pna", "seed 1", "0.8", "", gpu="H200"),  # a member of the ensemble
+        molecule_row("pna", "ensemble of 2", "0.5", "30", gpu="H200", seconds="13"),
+    ]
+    write(tmp_path / "molecules.csv", rows, KEY)
+    assert molecules_on_gpus(tmp_path).splitlines()[2:] == [
+        "| esol | H200 | chemprop | rmse | 0.900 (1) | 27 s | not measured yet | ≈ 54 s |",
+        "| esol | H200 | pna | rmse | 0.700 ± 0.141 (2) | 18 s | 0.500 (2) | 13 s |",
+    ]
+    assert "0.850 (1) | 0.700 (1)" in molecule_errors(tmp_path)
 
 
 def test_rates_of_prediction_are_shown(tmp_path: Path) -> None:

@@ -150,10 +150,8 @@ def nodes(results: Path) -> str:
 
 
 def molecule_errors(results: Path) -> str:
-    """A line for each table of `pna bench molecules`: test errors of one model and of ensembles.
-
-    Errors do not depend on the machine: if several have measured a model, the last one counts.
-    """
+    """A line for each table of `pna bench molecules`: test errors of one model and of ensembles, on
+    a CPU. They hardly depend on it: if several have measured a model, the last one counts."""
     lines = []
     for (table, _), own in _by_table(results).items():
         own = list({(row["contender"], row["model"]): row for row in own}.values())
@@ -201,6 +199,30 @@ def molecule_times(results: Path) -> str:
     return _table(["table", "on", *names], lines)
 
 
+def molecules_on_gpus(results: Path) -> str:
+    """A line for each table, GPU and package: test errors, and wall time of the training commands.
+    An ensemble that was not measured takes so many times one model, and is marked."""
+    lines = []
+    for (table, _, gpu), own in _by_table(results, "gpu", on_gpu=True).items():
+        size = max((_size([row]) for row in own if row["model"].startswith("ensemble")), default=1)
+        for contender in (CHEMPROP, molecule_tables.OURS):
+            alone, ensemble = (_of_models(own, contender, kind) for kind in _KINDS)
+            timed = [float(row["seconds"]) for row in alone if row["seconds"]]
+            if not timed:
+                continue
+            errors = [float(row["value"]) for row in alone]
+            spread = f" ± {stdev(errors):.3f}" if len(errors) > 1 else ""
+            cells = [f"{mean(errors):.3f}{spread} ({len(errors)})", f"{mean(timed):,.0f} s"]
+            if ensemble:
+                (row,) = ensemble
+                cells += [f"{float(row['value']):.3f} ({size})", f"{float(row['seconds']):,.0f} s"]
+            else:
+                cells += [NOT_MEASURED, f"≈ {size * mean(timed):,.0f} s"]
+            lines.append([table, gpu, contender, own[0]["metric"], *cells])
+    names = [f"{what}{more}" for what in _KINDS.values() for more in ("", ", wall time")]
+    return _table(["table", "on", "", "metric", *names], lines)
+
+
 def molecule_rates(results: Path) -> str:
     """A line for each rate of prediction."""
     lines = []
@@ -221,10 +243,13 @@ def molecule_rates(results: Path) -> str:
 _KINDS = {"seed": "one model", "ensemble": "ensemble"}
 
 
-def _by_table(results: Path, *more: str) -> dict[tuple[str, ...], list[Row]]:
-    """The rows of each table and split, and of the same values in `more` columns."""
+def _by_table(results: Path, *more: str, on_gpu: bool = False) -> dict[tuple[str, ...], list[Row]]:
+    """The rows of each table and split, and of the same values in `more` columns: those of machines
+    with a GPU, or of others."""
     found: dict[tuple[str, ...], list[Row]] = {}
     for row in read(results / "molecules.csv"):
+        if bool(row["gpu"]) != on_gpu:
+            continue
         found.setdefault(tuple(row[name] for name in ("table", "split", *more)), []).append(row)
     return found
 
@@ -291,5 +316,6 @@ TABLES: dict[tuple[str, str], Callable[[Path], str]] = {
     ("molecules.md", "molecule errors"): molecule_errors,
     ("molecules.md", "molecule times"): molecule_times,
     ("molecules.md", "molecule rates"): molecule_rates,
+    ("molecules.md", "molecules on GPUs"): molecules_on_gpus,
     ("kernels.md", ""): _kernels,
 }
