@@ -36,11 +36,13 @@ def evaluate(
     Args:
         run: Folder of a run, or of a cross-validation, as pna train wrote it. Each fold of a
             cross-validation is evaluated on its own split.
-        data: Graph set: a file that pna data wrote. Default: that of the run.
+        data: Graph set: a file that pna data wrote. Default: that of the run. For a run of
+            results/weights, a missing one is made.
         split: Split to evaluate on, such as train, validation or test; "" means all graphs.
         member: Only this member, counted from 0. Default: the mean prediction of all members.
         per_class: Also print F1, average precision, ROC AUC and accuracy of every class.
     """
+    from pna.paper.weights import make_graphs_of
     from pna.train.evaluation import evaluate as evaluate_run
     from pna.train.fold_runs import is_folds
     from pna.train.fold_scores import evaluate_folds
@@ -57,6 +59,8 @@ def evaluate(
             print_scores(console, scores, as_json)
             return
         warn_of_unfinished(run)
+        if data is None:
+            make_graphs_of(run, lambda words: None if as_json else print_line(console, words))
         found = evaluate_run(
             run, data, split or None, member, device=device or None, slice_nodes=slice_nodes,
             per_class=per_class,

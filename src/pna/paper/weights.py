@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from pna.paper.experiment import Experiment
+from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import Options, folder_of
 from pna.train.run import Run, write_json, write_member
 
@@ -49,6 +51,25 @@ def keep_weights(
         log(f"wrote member {member} of {name} to {at}")
         written.append(at)
     return written
+
+
+def make_graphs_of(run: Path, log: Callable[[str], None] = lambda _: None) -> None:
+    """Make the graph set of a run that `keep_weights` wrote, as `pna reproduce` makes it, if its
+    file is not there. Other runs are left alone."""
+    if not (run / ORIGIN).is_file():
+        return
+    path = Path(Run(run).config.data["path"])
+    if path.is_file():
+        return
+    for experiment in EXPERIMENTS.values():
+        for protocol, recipe, quick in itertools.product(
+            experiment.protocols, experiment.recipes, (False, True)
+        ):
+            for trial in experiment.trials(protocol, recipe, quick=quick):
+                if trial.graphs.name == path.stem:
+                    log(f"making the graphs {path}")
+                    trial.graphs.made(path.parent)
+                    return
 
 
 def _name(experiment: Experiment, protocol: str, recipe: str, population: str) -> str:

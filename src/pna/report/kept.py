@@ -17,8 +17,8 @@ _ABOUT = """# Weights of single runs
 
 Each folder is the run with the lowest validation loss of a population in `results/`.
 `pna reproduce NAME --weights results/weights` writes it. `pna evaluate results/weights/FOLDER`
-prints its own number; it looks for the graphs in `runs/`, where `pna reproduce` makes them. To use
-other files, pass them: `pna evaluate results/weights/FOLDER GRAPHS`.
+prints its own number; it takes the graphs from `runs/`, and makes them there if they are missing.
+To use other files, pass them: `pna evaluate results/weights/FOLDER GRAPHS`.
 """
 
 
