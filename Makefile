@@ -6,7 +6,9 @@ LIGHT = $(VENV)/light
 SOURCES = pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] src/pna/population/*.[ch])
 # Of all the bytecode, tests and notebooks need a quarter. They write it, even where the environment
 # says otherwise: every process reads it. As many processes as cores run at a time, of one thread.
-INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+# a recent pip finds the packages in half the time
+NEW = $(PYTHON) -m venv $(VENV) && $(INSTALL) --upgrade pip
 ONE_THREAD = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 PYTEST = $(ONE_THREAD) $(BIN)/pytest -n auto --dist worksteal
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -64,11 +66,11 @@ clean:  ## remove the environment and whatever was built
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): $(SOURCES)
-	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[dev]'
+	$(NEW)
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 $(LIGHT): $(SOURCES)  # what the demo needs: a third of the packages
-	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[plot]'
+	$(NEW)
+	$(INSTALL) --editable '.[plot]'
 	touch $@
