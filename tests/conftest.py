@@ -66,6 +66,14 @@ _TRAINING = {"bench", "estimators", "paper", "train"}
 _OPTIONAL = {"hypothesis", "sklearn", "torch_geometric"}
 
 
+#: Files with tests of tens of seconds. They come first, so that no process waits for another at the
+#: end of a run by several.
+_FIRST = {
+    "test_exporting.py", "test_inductor.py", "test_tracing.py", "test_triton_compile.py",
+    "test_workers.py", "test_torchrun.py", "test_distributed.py",
+}  # fmt: skip
+
+
 @pytest.hookimpl(tryfirst=True)  # before items are selected by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here.
@@ -97,6 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
         elif _runs_on_the_device(item):
             item.add_marker(pytest.mark.gpu)
+    items.sort(key=lambda item: item.path.name not in _FIRST)
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:
