@@ -1,6 +1,10 @@
 """Which tests `make test-gpu` runs: those marked `gpu`, by hand or for their fixtures."""
 
+from pathlib import Path
+
 import pytest
+
+from tests.conftest import _FIRST
 
 
 def is_marked(request):
@@ -22,3 +26,7 @@ def test_elsewhere(request):
 @pytest.mark.gpu
 def test_only_where_there_is_a_gpu(device):
     assert device.type == "cuda"
+
+
+def test_the_files_that_come_first_exist():
+    assert {path.name for path in Path(__file__).parent.rglob("test_*.py")} >= _FIRST

@@ -214,8 +214,10 @@ def molecules_on_gpus(results: Path) -> str:
             spread = f" ± {stdev(errors):.3f}" if len(errors) > 1 else ""
             cells = [f"{mean(errors):.3f}{spread} ({len(errors)})", f"{mean(timed):,.0f} s"]
             if ensemble:
-                (row,) = ensemble
-                cells += [f"{float(row['value']):.3f} ({size})", f"{float(row['seconds']):,.0f} s"]
+                row, own_size = ensemble[-1], _size(ensemble[-1:])
+                cells += [
+                    f"{float(row['value']):.3f} ({own_size})", f"{float(row['seconds']):,.0f} s"
+                ]  # fmt: skip
             else:
                 cells += [NOT_MEASURED, f"≈ {size * mean(timed):,.0f} s"]
             lines.append([table, gpu, contender, own[0]["metric"], *cells])
