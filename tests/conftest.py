@@ -66,7 +66,7 @@ _TRAINING = {"bench", "estimators", "paper", "train"}
 _OPTIONAL = {"hypothesis", "sklearn", "torch_geometric"}
 
 
-#: Files with tests of tens of seconds. They come first: one that ran last would keep others waiting.
+#: Files with tests of tens of seconds. They come first: the last one would keep others waiting.
 _FIRST = {
     "test_exporting.py", "test_inductor.py", "test_tracing.py", "test_triton_compile.py",
     "test_workers.py", "test_torchrun.py", "test_distributed.py",
