@@ -325,3 +325,16 @@ def test_the_baseline_predicts_the_mean_of_training(tmp_path) -> None:
         if name == "mnist":
             expected = (test == np.bincount(train.astype(int)).argmax()).mean()
         assert found["test, last epoch"][0] == pytest.approx(expected)
+
+
+def test_pna_and_its_nearest_rivals_have_more_runs_than_the_rest() -> None:
+    def counts(name: str, **given: int) -> dict[str, int]:
+        return {t.variant.name: t.settings.members for t in EXPERIMENTS[name].trials(**given)}
+
+    close = {"pna", "pna edges", "pna-no-scalers", "pna-no-scalers edges", "mpnn-sum",
+             "mpnn-sum edges"}  # fmt: skip
+    for name, count in counts("zinc").items():
+        assert count == (8 if name.replace(" authors-weights", "") in close else 4)
+    for name, count in counts("molhiv").items():
+        assert count == (30 if name in {"pna", "pna-no-scalers", "gcn"} else 10)
+    assert set(counts("zinc", members=2).values()) == {2}

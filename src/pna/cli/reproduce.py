@@ -144,7 +144,7 @@ def reproduce(
         options = Options(
             protocol=protocol,
             recipe=recipe,
-            members=members or (2 if quick else experiment.members),
+            members=members or (2 if quick else None),
             quick=quick,
             models=chosen,
             device=device or None,

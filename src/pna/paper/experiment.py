@@ -109,6 +109,7 @@ class Variant:
     laplacian: tuple[int, int] = (0, 0)  # eigenvectors and times of `pna.data.laplacian`, likewise
     recipe: str = ""  # the name of its recipe, if not that of the experiment
     trained_as: str = ""  # the model whose settings of a recipe it gets, if not its own
+    members: int = 0  # if not 0: instead of the experiment's number
 
     @property
     def name(self) -> str:
@@ -146,7 +147,7 @@ class Experiment:
     recipes: tuple[str, ...] = tuple(RECIPES)  # the usual one first
     epochs: tuple[str, ...] = ("best",)  # which weights are tested, of those a run keeps
     scored: str = "best"  # the one of these whose score was published
-    members: int = 10  # of a population
+    members: int = 10  # of a population, unless its variant says otherwise
     seed: int = 0  # of the weights of member 0
     graph_seed: int = 0  # of the graphs of the multi-task benchmark
     metric: str = "mse"  # of the tests, a key of `pna.train.metrics.METRICS`
@@ -198,12 +199,14 @@ class Experiment:
         chosen: Sequence[str | Variant] = (),
     ) -> list[PlannedRun]:
         """Populations of the rows chosen, by default of all. By default protocol and recipe are
-        the experiment's first, and there are as many members as it has."""
+        the experiment's first, and there are as many members as variant or experiment say."""
         protocol, recipe = protocol or self.protocols[0], recipe or self.recipes[0]
         lookup("protocol", protocol, dict.fromkeys(self.protocols))
         lookup("recipe", recipe, dict.fromkeys(self.recipes))
         return [
-            self._trial(variant, protocol, recipe, members or self.members, quick)
+            self._trial(
+                variant, protocol, recipe, members or variant.members or self.members, quick
+            )
             for variant in self.chosen(chosen)
         ]
 

@@ -114,7 +114,8 @@ def reproduce(
     for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
         count = len(results.rows[name].population.members)
         log(f"{name}: a row of {count} members is there, and will be replaced")
-    log(f"training {len(trials)} populations of {options.members or experiment.members}")
+    counts = sorted({trial.settings.members for trial in trials})
+    log(f"training {len(trials)} populations of {', '.join(map(str, counts))}")
     jobs = [
         (trial, files[trial.graphs], folder, files[experiment.tests_of(trial, protocol, quick)],
          experiment.measured, experiment.metric, options.device)
