@@ -11,10 +11,21 @@ import pytest
 from pna.data.graphset import GraphSet
 from pna.data.laplacian import with_laplacian
 from pna.data.walks import with_walks
-from pna.paper.best import BLOCK, CHANGES, INGREDIENTS, ZINC_BEST, choose, together
+from pna.paper.best import (
+    BLOCK,
+    CHANGES,
+    INGREDIENTS,
+    MOLHIV_BEST,
+    MULTITASK_BEST,
+    SUPERPIXELS_BEST,
+    ZINC_BEST,
+    choose,
+    together,
+)
 from pna.paper.experiment import PlannedRun
 from pna.paper.improved import changed
 from pna.paper.real_world import Benchmark
+from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import SCORES
 from pna.paper.scores import Member, ScoredPopulation, Scores
 from pna.train.models import build, count_parameters, fitted
@@ -101,19 +112,47 @@ def test_the_best_rows_have_what_was_chosen(tmp_path: Path):
         assert trial.settings.seeds == [200, 201, 202, 203]
 
 
-@pytest.mark.parametrize("hidden", [40, 45])
-def test_the_best_rows_keep_to_their_sizes(hidden):
-    """With all changes that add parameters."""
-    graphs = made("zinc")
-    taken = [c for c in CHANGES if c.name in ("with virtual-node", "with laplacian")]
-    if hidden == 45:
-        taken = [c for c in CHANGES if c.name == "without feed-forward"]
-    trials = replace(ZINC_BEST, choice=tuple(taken)).trials()
-    for trial, most in zip(trials, (100_000, 500_000), strict=True):
-        assert 0.7 * most < parameters(trial, graphs) <= most
+@pytest.mark.parametrize("names", [
+    (), ("without feed-forward",), ("with virtual-node", "with laplacian"), ("with sum",),
+    ("without scalers",), ("with sum", "with virtual-node", "with laplacian"),
+])  # fmt: skip
+def test_the_best_rows_keep_to_their_sizes(names: tuple[str, ...]) -> None:
+    """With changes that add parameters."""
+    most = {"zinc": (100_000, 500_000), "molhiv": (330_000,)}
+    choice = tuple(change for change in CHANGES if change.name in names)
+    assert len(choice) == len(names)
+    for experiment in (ZINC_BEST, MOLHIV_BEST, *SUPERPIXELS_BEST):
+        graphs = made(experiment.benchmark)
+        trials = replace(experiment, choice=choice).trials()
+        for trial, limit in zip(trials, most.get(experiment.benchmark, (110_000,)), strict=True):
+            assert 0.65 * limit < parameters(trial, graphs) <= limit
+
+
+def test_other_sets_get_the_block_without_its_encodings() -> None:
+    choice = tuple(c for c in CHANGES if c.name in ("with laplacian", "with layer-norm"))
+    for experiment in (MOLHIV_BEST, *SUPERPIXELS_BEST):
+        (trial,) = replace(experiment, choice=choice).trials()
+        assert trial.graphs == Benchmark(experiment.benchmark)
+        assert trial.model.arguments["norm"] == "layer"
+        assert trial.model.arguments["feed_forward"] == BLOCK.arguments["feed_forward"]
+        assert trial.settings.schedule == "cosine" and trial.settings.average == 0.999
+        assert trial.settings.seed == 200
+    photographs = SUPERPIXELS_BEST[1].trials()[0].model.arguments
+    assert "mirror" in photographs and "vary" not in photographs
+
+
+def test_the_six_tasks_are_trained_four_times_as_long() -> None:
+    for trial in MULTITASK_BEST.trials():
+        (usual,) = [t for t in EXPERIMENTS["multitask"].trials()
+                    if t.variant.row == trial.variant.row]  # fmt: skip
+        longer = replace(usual.settings, epochs=300, seed=200)
+        assert trial.settings == longer and trial.graphs == usual.graphs
+        assert trial.model == replace(usual.model, hidden=trial.model.hidden)
+    assert [trial.model.hidden for trial in MULTITASK_BEST.trials()] == [16, 16, 32]
 
 
 def test_changes_together_take_the_least_width():
     found = together(BLOCK, CHANGES)
     assert found.hidden == 35 and found.arguments["feed_forward"] == 0
+    assert found.arguments["aggregators"][-1] == "sum"
     assert found.walks == (20, 0) and found.laplacian == (8, 4)

@@ -25,11 +25,11 @@ _ROWS = (
 #: Augmentation of training graphs: rotation about the centre by some degrees, and numbers scaled
 #: about a middle and shifted. Rows and columns of pixels are 0 to 27 divided by 28, and 0 to 31
 #: divided by 32. Digits are moved; photographs are also mirrored and change their brightness.
-_DIGITS: dict[str, Any] = {
+DIGITS: dict[str, Any] = {
     "turn": 15.0, "centre": ((1, 27 / 56), (2, 27 / 56)),
     "vary": (((1, 2), 27 / 56, 0.15, 0.08),),
 }  # fmt: skip
-_PHOTOGRAPHS: dict[str, Any] = {
+PHOTOGRAPHS: dict[str, Any] = {
     "mirror": ((4, 31 / 32),), "turn": 10.0, "centre": ((3, 31 / 64), (4, 31 / 64)),
     "vary": (((3, 4), 31 / 64, 0.1, 0.05), ((0, 1, 2), 0.5, 0.2, 0.1)),
 }  # fmt: skip
@@ -87,13 +87,13 @@ EXPERIMENTS = (
     _experiment(
         "mnist",
         "MNIST superpixels: accuracy of ten digits",
-        _improved(_DIGITS),
+        _improved(DIGITS),
         "The same with edge features",
     ),
     _experiment(
         "cifar10",
         "CIFAR10 superpixels: accuracy of ten classes",
-        _improved(_PHOTOGRAPHS, _NO_MIRROR),
+        _improved(PHOTOGRAPHS, _NO_MIRROR),
         "Ours (in the paper's own numbers MPNN (max) is ahead): the same with edge features",
     ),
 )
