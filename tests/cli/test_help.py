@@ -18,6 +18,7 @@ from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
 from pna.paper.registry import EXPERIMENTS
 from pna.train.exporting import FORMATS
+from pna.train.recipes import RECIPES
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import OPTIMISERS, PRECISIONS, SELECTIONS, THRESHOLDS
 from pna.train.tasks import LOSSES
@@ -71,6 +72,7 @@ CHOICES = {
     ("data multitask", "mixture"): [family.name for family in FAMILIES],
     ("export", "format"): FORMATS,
     ("reproduce", "protocol"): {p for e in EXPERIMENTS.values() for p in e.protocols},
+    ("train", "recipe"): RECIPES,
     ("reproduce", "recipe"): {r for e in EXPERIMENTS.values() for r in e.recipes},
 }
 #: Options that take any text: names in files, lists and ranges of numbers.

@@ -83,7 +83,7 @@ def test_commands_that_train_have_the_same_options():
     train, sweep = ({p.name for p in typer.main.get_command(app).commands[name].params}
                     for name in ("train", "sweep"))  # fmt: skip
     own = {"hidden", "device", "save_every", "log_every", "quiet", "repair_metrics"}
-    own |= {"folds", "repeats"}
+    own |= {"folds", "repeats", "recipe"}
     assert train - sweep == own
 
 

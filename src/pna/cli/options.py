@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import fields
 from inspect import Parameter, Signature, getdoc, signature
@@ -16,6 +16,7 @@ import typer
 
 from pna.data.edge_labels import MESSAGES
 from pna.data.molecule_features import FEATURES
+from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
@@ -27,6 +28,7 @@ from pna.train.defaults import (
     OF_FEW_MOLECULES,
     OF_MANY_MOLECULES,
 )
+from pna.train.recipes import RECIPES, USUAL, Recipe
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
@@ -119,6 +121,9 @@ class Training:
         graph_dropout: Probability of dropping a graph feature, at least 0 and below 1. Default: 0.
 
     Training:
+        recipe: Model and training that are taken as they are, but for other options that are given.
+            {recipes} usual: the defaults. best: a deep PNA with random walks as features, trained
+            for long; for a table of molecules or a set of graphs. Default: usual.
         members: Number of models trained at once, each with its own seed.
         seed: Random seed of member 0; member k uses seed + k.
         data_seed: Random seed of the order of the graphs.
@@ -210,6 +215,7 @@ class Training:
     graph_features: bool
     graph_width: int
     graph_dropout: float
+    recipe: str
     loss: str
     weights: str
     class_weights: str
@@ -249,6 +255,7 @@ _WORDS = {
     "losses": _values(LOSSES),
     "messages": _values(MESSAGES),
     "features": _values(FEATURES),
+    "recipes": _values(RECIPES),
 }
 #: Help of the options of `Training`, by panel and name.
 OPTIONS = {
@@ -381,15 +388,21 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     splits = parse_names(given.get("splits", "train,validation"))
     if len(splits) != 2:
         raise ValueError(f"got splits {given['splits']!r}, expected two such as train,validation")
-    settings = settings_for(graphs, chosen)
+    recipe = recipe_of(given)
+    settings = settings_for(graphs, chosen, recipe)
     return {
-        "model": model_for(graphs, convolution, of_model, loss, settings.sample),
+        "model": model_for(graphs, convolution, of_model, loss, settings.sample, recipe),
         "settings": settings,
         "loss": loss,
         "weights": parse_named("weights", given.get("weights", ""), float),
         "tasks": parse_names(given.get("tasks", "")) or None,
         "splits": (splits[0], splits[1]),
     }
+
+
+def recipe_of(given: Mapping[str, Any]) -> Recipe:
+    """The recipe that is given, or the usual one."""
+    return lookup("recipe", given.get("recipe", USUAL), RECIPES)
 
 
 def parse_names(text: str) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 #: Options of `pna train` that a sweep searches, or has with another meaning.
-_SEARCHED = ("members", "epochs", "lr", "weight_decay", "hidden", "dropout", "seed")
+_SEARCHED = ("members", "epochs", "lr", "weight_decay", "hidden", "dropout", "seed", "recipe")
 
 
 @options.training_options(without=_SEARCHED)

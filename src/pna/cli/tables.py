@@ -19,8 +19,25 @@ def graphs_of(
     console: Console, data: Path, given: dict[str, Any], folds: FoldOptions | None = None
 ) -> Path:
     """The graph set to train on: the file, or the set of a table of molecules, with folds if asked
-    for, which is made if it is not beside the table. The options of a table are taken out of
-    `given`."""
+    for, which is made if it is not beside the table; with the encodings of the recipe, if any. The
+    options of a table are taken out of `given`."""
+    encodings = options.recipe_of(given).encodings
+    path = _bare_graphs(console, data, given, folds)
+    if not encodings:
+        return path
+    from pna.data.kept_graphs import kept_encodings
+
+    with progress(console, "features") as update:
+        encoded = kept_encodings(path, encodings, update)
+    if encoded != path:
+        words = ", ".join(f"{name} of {size}" for name, size in encodings.items())
+        print_line(console, f"the graphs with features of their edges ({words}) are in {encoded}")
+    return encoded
+
+
+def _bare_graphs(
+    console: Console, data: Path, given: dict[str, Any], folds: FoldOptions | None
+) -> Path:
     from pna.data.table import Table, is_table
 
     own = {name: given.pop(name) for name in options.OPTIONS["Table"] if name in given}

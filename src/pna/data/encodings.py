@@ -43,9 +43,13 @@ def encodings_in(names: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
 def completed(graphs: GraphSet, names: Mapping[str, Sequence[str]]) -> GraphSet:
     """Graphs with the encodings that are among these columns, by level; those that they have
     already are not computed again."""
-    present = {"node": graphs.node_features, "edge": graphs.edge_features}
     for name, size in encodings_in(names):
-        level, word, added = ENCODINGS[name]
-        if not count_columns(present[level], word):
-            graphs = added(graphs, size)
+        graphs = encoded(graphs, name, size)
     return graphs
+
+
+def encoded(graphs: GraphSet, name: str, size: int) -> GraphSet:
+    """Graphs with one of the `ENCODINGS`; the same if they have it already, of any size."""
+    level, word, added = ENCODINGS[name]
+    present = graphs.node_features if level == "node" else graphs.edge_features
+    return graphs if count_columns(present, word) else added(graphs, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -14,14 +14,17 @@ from typing import Any
 
 from pna.data.division import FoldOptions
 from pna.data.download import sha256_of
+from pna.data.encodings import encoded
 from pna.data.folds import with_folds
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import USUAL
 from pna.data.molecule_table import from_table, numeric_columns
 from pna.data.molecules import check_chemistry
+from pna.data.node_graph import KIND
 from pna.data.progress import Progress
 from pna.data.special_rows import RowRules
 from pna.data.table import Table
+from pna.data.tensor_file import kind_of
 from pna.files import check_readable
 from pna.machine import version
 
@@ -133,6 +136,30 @@ def kept_folds(path: Path, options: FoldOptions, seed: int) -> Path:
     found = path.with_name(f"{path.stem}-{_digest(made_from)}.safetensors")
     if not found.exists():
         with_folds(GraphSet.load(path), options, seed).save(found, force=True)
+    return found
+
+
+def kept_encodings(path: Path, sizes: Mapping[str, int], progress: Progress | None = None) -> Path:
+    """The file of a graph set with `ENCODINGS` of these sizes, beside that of the set; the set
+    itself if it has them all. It is made if it is not there."""
+    check_readable(path)
+    if kind_of(path) == KIND:
+        raise ValueError(
+            f"got {path}, one graph, with a recipe for many graphs, expected a table of molecules "
+            "or a set of graphs; leave the recipe out"
+        )
+    made_from = {"sha256": sha256_of(path), "encodings": dict(sizes)}
+    found = path.with_name(f"{path.stem}-{_digest(made_from)}.safetensors")
+    if found.exists():
+        return found
+    graphs = before = GraphSet.load(path)
+    for done, (name, size) in enumerate(sizes.items()):
+        if progress is not None:
+            progress(done, len(sizes))
+        graphs = encoded(graphs, name, size)
+    if graphs is before:
+        return path
+    graphs.save(found, force=True)
     return found
 
 

@@ -11,6 +11,8 @@ from pna.data.graphset import GraphSet
 from pna.data.molecule_features import RECORD
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES, DEFAULTS
+from pna.nn.registry import CONVOLUTIONS
+from pna.train.recipes import RECIPES, USUAL, Recipe
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import LOSSES
 
@@ -41,12 +43,14 @@ OF_MANY_MOLECULES: dict[str, Any] = {"epochs": 30, "batch_size": 128}
 
 #: Nodes per batch, if neighbours are sampled.
 SEEDS = 1024
+NONE = RECIPES[USUAL]
 
 
-def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
-    """`Settings` as given, with defaults that suit these graphs."""
+def settings_for(graphs: GraphSet, given: Mapping[str, Any], recipe: Recipe = NONE) -> Settings:
+    """`Settings` as given, else of the recipe, with defaults that suit these graphs."""
     names = {f.name for f in fields(Settings)}
     usual = {name: value for name, value in _usual(graphs).items() if name in names}
+    usual |= recipe.settings
     if given.get("sample"):
         usual["batch_size"] = SEEDS
     return Settings(**{**usual, **given})
@@ -75,13 +79,16 @@ def model_for(
     given: Mapping[str, Any],
     loss: str | Mapping[str, str] | None = None,
     sample: Sequence[int] = (),
+    recipe: Recipe = NONE,
 ) -> ModelSettings:
-    """`ModelSettings` and arguments of the architecture as given, with defaults that suit these
-    graphs. `sample` is that of the `Settings`: a fan-out for each layer."""
+    """`ModelSettings` and arguments of the architecture as given, else of the recipe, with defaults
+    that suit these graphs. `sample` is that of the `Settings`: a fan-out for each layer."""
     loss = loss_for(graphs, loss)
-    architecture = given.get("architecture", _usual(graphs)["architecture"])
+    own = _arguments_of(recipe, convolution, given)
+    usual = "stacked" if own else _usual(graphs)["architecture"]
+    architecture = given.get("architecture", usual)
     make = lookup("architecture", architecture, ARCHITECTURES)
-    arguments = {**DEFAULTS[architecture], **_usual_arguments(graphs, architecture), **given}
+    arguments = {**DEFAULTS[architecture], **_usual_arguments(graphs, architecture), **own, **given}
     if sample and "layers" in signature(make).parameters:
         arguments.setdefault("layers", len(sample))
     arguments.pop("architecture", None)
@@ -93,7 +100,7 @@ def model_for(
     if arguments.get("direction") == "in":
         del arguments["direction"]  # the default, which all convolutions have
     takes = {*signature(make).parameters, "edges", "graph_features", "towers", "direction"}
-    for name in arguments:
+    for name in arguments.keys() - own.keys():
         if name not in takes:
             able = lookup("argument of a model", name, _architectures_with())
             raise ValueError(
@@ -104,6 +111,27 @@ def model_for(
     if any(not lookup("loss", name, LOSSES).scaled for name in losses):
         arguments["final"] = "none"  # logits may have any sign
     return ModelSettings(convolution, architecture, hidden, init, arguments)
+
+
+def _arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a recipe, with as many of its towers as divide the width that is given."""
+    own = dict(recipe.arguments)
+    if not own:
+        return own
+    if given.get("architecture", "stacked") != "stacked":
+        raise ValueError(
+            f"got architecture={given['architecture']} with a recipe, expected stacked; leave one "
+            "of them out"
+        )
+    able = [n for n, e in CONVOLUTIONS.items() if e.towers and e.edges and not e.carries]
+    if convolution not in able:
+        raise ValueError(
+            f"got the model {convolution!r} with a recipe, expected one with towers and edge "
+            f"features: {', '.join(able)}; leave one of them out"
+        )
+    hidden = given.get("hidden", own["hidden"])
+    own["towers"] = next(t for t in range(own["towers"], 0, -1) if hidden % t == 0)
+    return own
 
 
 def _architectures_with() -> dict[str, list[str]]:

@@ -1,0 +1,33 @@
+"""Models and trainings with a name, which `pna train` takes as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe sets. What is given besides comes first. Nothing has a default."""
+
+    encodings: Mapping[str, int]  # of `pna.data.encodings.ENCODINGS`, with their sizes
+    arguments: Mapping[str, Any]  # of a stacked model, and its width
+    settings: Mapping[str, Any]
+
+
+#: Deep, for sets of some thousands of graphs: docs/recipes.md says how it was found.
+BEST = Recipe(
+    encodings={"walks": 20, "edge-walks": 8},
+    arguments={
+        "hidden": 40, "layers": 8, "towers": 5, "divide_input": True, "encode_edges": False,
+        "edge_width": 14, "edge_updates": True, "feed_forward": 1.0, "dropout_first": True,
+    },
+    settings={
+        "epochs": 400, "patience": None, "batch_size": 64, "optimiser": "adamw", "lr": (2e-3,),
+        "weight_decay": (0.03,), "schedule": "cosine", "warmup": 10, "average": 0.999, "clip": 1.0,
+    },
+)  # fmt: skip
+
+USUAL = "usual"
+RECIPES = {USUAL: Recipe({}, {}, {}), "best": BEST}
