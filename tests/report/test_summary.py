@@ -265,3 +265,4 @@ def test_the_command_writes_the_page_and_its_figure(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "**holds**" in page.read_text(encoding="utf-8") and "not run" in page.read_text("utf-8")
     assert (page.parent / "figures" / "leads.svg").is_file()
+    assert "Not run yet" in (page.parent / "best.md").read_text("utf-8")

@@ -34,7 +34,8 @@ def report(
         markdown: With results of pna reproduce: also write the page as Markdown to this file.
             Default: no Markdown.
         summary: With results of pna reproduce: also write the summary of all claims as Markdown to
-            this file, and its figure to a folder figures beside it. Default: no summary.
+            this file, the page of PNA at its best to best.md beside it, and a figure to a folder
+            figures there. Default: no summary.
         data: With a run: its graph set, if the file has moved. Default: the file that it was
             trained on.
         interval: With a run: draw intervals that cover this share of molecules like those of the
@@ -97,7 +98,7 @@ def _report_experiments(
         write_markdown(markdown, dict(zip(folders, found, strict=True)))
     also = "" if markdown is None else f", as Markdown {markdown}"
     if summary is not None:
-        write_summary(summary, results)
-        also += f", the summary {summary}"
+        best = write_summary(summary, results)[1]
+        also += f", the summary {summary} and {best}"
     drawn = f"drew {len(figures)} figures beside the scores of {len(folders)} results"
     return f"{drawn}; the page is {page}{also}"

@@ -22,7 +22,8 @@ from pna.paper.scores import Estimate, Scores
 from pna.paper.superpixels import DIGITS, PHOTOGRAPHS
 from pna.paper.thresholds import within
 
-_JUDGED = measured_as("mae", "validation, last epoch")
+#: Decides which changes are taken.
+JUDGED = measured_as("mae", "validation, last epoch")
 
 #: The block before anything is chosen, with at most 100,000 parameters.
 BLOCK = Variant(
@@ -92,7 +93,7 @@ def choose(scores: Scores) -> tuple[Change, ...]:
                 f"got no results of {variant.name!r}, expected all of {INGREDIENTS.name}; run "
                 f"pna reproduce {INGREDIENTS.name} first, with the same options"
             )
-        judged = _JUDGED(scores, variant.name)
+        judged = JUDGED(scores, variant.name)
         is_whole = len(judged.values) == len(scores.populations[variant.name].members)
         found[variant.name] = judged if is_whole else Estimate.of([math.inf])
     block = found[BLOCK.name]

@@ -466,14 +466,17 @@ def _others(
 
 
 def write_summary(path: Path, results: Path) -> list[Path]:
-    """Write the page, and its figure beside it; returns both."""
+    """Write the page, and beside it its figure and the page of PNA at its best; returns them."""
+    from pna.report.best import best_page
     from pna.report.figures import save_svg
     from pna.report.leads import draw_leads
 
     found = read(results)
-    with replacing(path) as file:
-        file.write(summary(found))
+    best = path.with_name("best.md")
+    for page, text in ((path, summary(found)), (best, best_page(found))):
+        with replacing(page) as file:
+            file.write(text)
     drawn = path.parent / "figures" / "leads.svg"
     drawn.parent.mkdir(exist_ok=True)
     save_svg(draw_leads(panels(found)), drawn)
-    return [path, drawn]
+    return [path, best, drawn]
