@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pna import GraphSet, files
 from pna.cli import app
-from pna.cli.data import parse_sizes
+from pna.cli.data.benchmarks import parse_sizes
 from pna.data import NodeGraph, molecules, molhiv, slic, tensor_file, zinc
 from pna.data.laplacian import with_laplacian
 from pna.data.multitask import generate

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pna.cli import app
-from pna.cli.data import tables
+from pna.cli.data.stored import tables
 from pna.data.describe import Description
 from pna.train.fold_runs import FoldRuns
 from tests.train.small_runs import molecules

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from pna.cli import options
-from pna.cli.data import facts_of
+from pna.cli.data.own import facts_of
 from pna.cli.shared import cores, print_line, progress
 
 if TYPE_CHECKING:
