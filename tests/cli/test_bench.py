@@ -74,7 +74,7 @@ def test_without_pyg_a_line_says_how_to_get_it(
 def test_without_matplotlib_a_line_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    monkeypatch.setattr(bench.shared, "find_spec", lambda name: None)
     monkeypatch.setattr(layer_cases, "SMALL", tuple(c for c in layer_cases.SMALL if c.alone))
     monkeypatch.chdir(tmp_path)
     assert "matplotlib not found, so no figure: pip install 'pna[plot]'" in run().output
