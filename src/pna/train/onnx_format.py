@@ -7,7 +7,8 @@ from typing import Any
 
 import onnxscript
 import torch
-from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+from onnx_ir.passes import common
+from onnxscript import optimizer
 from torch.export import ExportedProgram
 
 op: Any = onnxscript.opset18
@@ -61,6 +62,7 @@ def translate(
             dynamic_shapes=axes,
             custom_translation_table=_FORMS,
             verbose=False,
+            optimize=False,
         )
     except torch.onnx.OnnxExporterError as error:
         raise ValueError(
@@ -69,8 +71,24 @@ def translate(
             "another format: torch, aoti"
         ) from error
     assert program is not None
-    ClearMetadataAndDocStringPass()(program.model)  # among it paths of source files
+    _simplify(program.model)
     return program
+
+
+def _simplify(model: Any) -> None:
+    """Make a model smaller. `optimize` of the export does a little more, but for an ensemble of
+    deep models it takes an hour: one of its rules compares all nodes with all others."""
+    optimizer.fold_constants(model)
+    optimizer.remove_unused_nodes(model)
+    for simplify in (
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.OutputFixPass(),
+        common.NameFixPass(),
+        common.ClearMetadataAndDocStringPass(),  # among it paths of source files
+    ):
+        simplify(model)
 
 
 def _cause(error: BaseException) -> str:
