@@ -145,7 +145,7 @@ def test_a_benchmark_with_edges_alone_then_without(tmp_path, monkeypatch):
         (["zinc", "--model", "gcn", "--edges"], "got gcn with edge features"),
         (["zinc", "--recipe", "plain"], "unknown recipe 'plain'"),
         (["theory", "--again"], "got --again for 'theory', which is computed each time"),
-        (["zinc", "--again"], "has no scores.csv and facts.json"),
+        (["zinc", "--again"], "has no results, expected some to compare with; run it without"),
     ],
 )
 def test_refuses(arguments, message, tmp_path):

@@ -72,10 +72,11 @@ def test_the_best_recipe_is_the_block_that_validation_chose() -> None:
 def test_graphs_get_the_features_and_other_options_come_first(data: Path, tmp_path: Path) -> None:
     before = data.read_bytes()
     out = tmp_path / "run"
-    printed = run("train", data, "--recipe", "best", "--out", out, "--hidden", 12, "--dropout",
+    printed = run("train", data, "--recipe", "best", "--out", out, "--hidden", 10, "--dropout",
                   0.1, *SHORT)  # fmt: skip
     (kept,) = tmp_path.glob("own-*.safetensors")
     assert kept.name in printed and data.read_bytes() == before
+    assert "got 36 graphs with the recipe best, which is for sets of thousands" in printed
     whole, bare = GraphSet.load(kept), GraphSet.load(data)
     expected = with_walks(bare, 20, 8)
     assert steps_of(whole) == (20, 8) and torch.equal(whole.x, expected.x)
@@ -84,7 +85,7 @@ def test_graphs_get_the_features_and_other_options_come_first(data: Path, tmp_pa
     assert Path(config.data["path"]) == kept.resolve()
     assert config.settings.epochs == 1 and config.settings.average == BEST.settings["average"]
     arguments = config.model.arguments
-    assert (config.model.hidden, arguments["towers"], arguments["dropout"]) == (12, 4, 0.1)
+    assert (config.model.hidden, arguments["towers"], arguments["dropout"]) == (10, 5, 0.1)
     assert arguments["layers"] == 8 and arguments["edge_updates"]
 
     made_at = kept.stat().st_mtime_ns
@@ -106,6 +107,8 @@ def test_what_a_recipe_does_not_fit_is_refused(data: Path, tmp_path: Path) -> No
     out = tmp_path / "run"
     printed = run("train", data, "--recipe", "best", "--out", out, "--model", "gin")
     assert "got the model 'gin' with a recipe, expected one with towers and edge" in printed
+    printed = run("train", data, "--recipe", "best", "--out", out, "--hidden", 12)
+    assert "got hidden=12 with a recipe of 5 towers" in printed and "set it to 10 or 15" in printed
     printed = run("train", data, "--recipe", "best", "--out", out, "--architecture", "standard")
     assert "got architecture=standard with a recipe, expected stacked" in printed
     assert "unknown recipe 'bset'; did you mean 'best'?" in run("train", data, "--recipe", "bset")

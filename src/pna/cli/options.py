@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import fields
@@ -28,7 +29,7 @@ from pna.train.defaults import (
     OF_FEW_MOLECULES,
     OF_MANY_MOLECULES,
 )
-from pna.train.recipes import RECIPES, USUAL, Recipe
+from pna.train.recipes import FEW, RECIPES, USUAL, Recipe
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
@@ -121,9 +122,10 @@ class Training:
         graph_dropout: Probability of dropping a graph feature, at least 0 and below 1. Default: 0.
 
     Training:
-        recipe: Model and training that are taken as they are, but for other options that are given.
+        recipe: Model and training. Options that you give replace those of the recipe.
             {recipes} usual: the defaults. best: a deep PNA with random walks as features, trained
-            for long; for a table of molecules or a set of graphs. Default: usual.
+            for long; for thousands of molecules or graphs. It was not compared with the defaults
+            yet. Default: usual.
         members: Number of models trained at once, each with its own seed.
         seed: Random seed of member 0; member k uses seed + k.
         data_seed: Random seed of the order of the graphs.
@@ -389,6 +391,12 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     if len(splits) != 2:
         raise ValueError(f"got splits {given['splits']!r}, expected two such as train,validation")
     recipe = recipe_of(given)
+    if recipe is not RECIPES[USUAL] and len(graphs) < FEW:
+        warnings.warn(
+            f"got {len(graphs):,} graphs with the recipe {given['recipe']}, which is for sets of "
+            "thousands; the defaults train in a fraction of the time, and may predict better",
+            stacklevel=2,
+        )
     settings = settings_for(graphs, chosen, recipe)
     return {
         "model": model_for(graphs, convolution, of_model, loss, settings.sample, recipe),

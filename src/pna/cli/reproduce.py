@@ -206,13 +206,14 @@ def keep(
 
 def those_stored(folder: Path, chosen: list[Variant]) -> list[Variant]:
     """The chosen populations of which a folder has results."""
-    from pna.paper.results import load
+    from pna.paper.results import SCORES, load
 
-    found = [v for v in chosen if v.name in load(folder)[0].populations]
+    is_there = (folder / SCORES).is_file()
+    found = [v for v in chosen if is_there and v.name in load(folder)[0].populations]
     if not found:
         raise ValueError(
             f"got --again for {', '.join(v.name for v in chosen)}, of which {folder} has no "
-            "results, expected some to compare with; leave out --again"
+            "results, expected some to compare with; run it without --again first"
         )
     return found
 

@@ -27,11 +27,11 @@ def graphs_of(
         return path
     from pna.data.kept_graphs import kept_encodings
 
-    with progress(console, "features") as update:
+    with progress(console, "encodings") as update:
         encoded = kept_encodings(path, encodings, update)
     if encoded != path:
-        words = ", ".join(f"{name} of {size}" for name, size in encodings.items())
-        print_line(console, f"the graphs with features of their edges ({words}) are in {encoded}")
+        words = ", ".join(f"{name}={size}" for name, size in encodings.items())
+        print_line(console, f"the graphs with the recipe's encodings, {words}, are in {encoded}")
     return encoded
 
 

@@ -1,4 +1,4 @@
-"""ZINC: the constrained solubility of 12,000 molecules."""
+"""ZINC: the penalised logP of 12,000 molecules."""
 
 from dataclasses import replace
 from typing import Any
@@ -85,7 +85,7 @@ _ROWS = tuple(replace(v, members=8) if v.row in _CLOSE and v.group in GROUPS els
 
 ZINC = RealWorld(
     "zinc",
-    "ZINC: solubility of molecules, mean absolute error",
+    "ZINC: penalised logP of molecules, mean absolute error",
     (
         *_ROWS,
         _IMPROVED,

@@ -30,7 +30,10 @@ class Cells:
     @property
     def rows(self) -> dict[str, str]:
         """Labels of all rows of the experiment, run or not."""
-        return {variant.row: variant.label for variant in self.result.experiment.variants}
+        found: dict[str, str] = {}
+        for variant in self.result.experiment.variants:
+            found.setdefault(variant.row, variant.label)
+        return found
 
     @property
     def groups(self) -> dict[str, str]:

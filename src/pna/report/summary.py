@@ -36,6 +36,8 @@ from pna.report.read import ExperimentResult, find
 _MODELS = tuple(LABELS)
 _SHORT = {HOLDS: "holds", FAILS: "does not hold", OPEN: "not decidable"}
 NONE = "–"
+_POINTS = " points"  # unit of areas and accuracies
+_LASTING = " †"  # marks cells that hold if all comparisons share the 5%
 
 #: Pages of details, in docs/results/.
 PAGES = {
@@ -129,6 +131,10 @@ class Cell:
     strict: Callable[[int], str]  # the outcome if so many comparisons share the 5%
     resampled: str  # the outcome with a bootstrap of the selection of runs
 
+    def lasts(self, count: int) -> bool:
+        """Whether it holds, and still does if so many comparisons share the 5%."""
+        return self.outcome == self.strict(count) == HOLDS
+
 
 def _paper_lead(experiment: str, name: str, others: Sequence[str], column: str) -> float | None:
     """Of the smallest error in the paper over that of a population; areas are negative errors."""
@@ -185,7 +191,7 @@ def _real(
     shares = metric == "roc_auc"
     test = ahead(name, others, measured_as(metric, split))
     lead = _paper_lead(experiment, name, others, "test")
-    times, digits, unit = (100.0, 1, " %") if shares else (1.0, 3, "")
+    times, digits, unit = (100.0, 1, _POINTS) if shares else (1.0, 3, "")
     plain = {"": {f"{experiment}/benchmark-published": test}}
     return Headline(claim, lead, plain, {}, times, digits, unit)
 
@@ -223,29 +229,41 @@ HEADLINES = (
 )  # fmt: skip
 
 
+def _elsewhere(
+    label: str, folder: str, name: str, others: Sequence[str], metric: str, split: str
+) -> Headline:
+    """A row of no table: how far a population is ahead on real data."""
+    test = ahead(name, others, measured_as(metric, split))
+    times, digits, unit = (1.0, 3, "") if metric == "mae" else (100.0, 1, _POINTS)
+    return Headline(label, None, {}, {"": {folder: test}}, times, digits, unit)
+
+
+_RIVALS = [f"{name} edges" for name in _ZINC[:4]]
+_LAST = "test, last epoch"
+_BEST = "test, best epoch"
+
 #: Experiments that are not in the table, by the names they have in a sentence. Superpixels are
-#: trained as published; nodes are not in the paper.
+#: trained as published; nodes are not in the paper, and neither are random walks.
 ELSEWHERE = (
-    *(
-        Headline(
-            f"{label} superpixels", None,
-            {"": {f"{name}/benchmark-published": ahead(
-                "pna edges", [f"{n} edges" for n in _ZINC[:4]],
-                measured_as("accuracy", "test, last epoch"))}},
-            {}, 100.0, 1, " %",
-        )
-        for name, label in (("mnist", "MNIST"), ("cifar10", "CIFAR10"))
-    ),
-    *(
-        Headline(
-            name, None, {},
-            {"": {f"{name}/benchmark-full-batch": ahead(
-                "pna", ("gcn", "gin", "gat", "sage"),
-                measured_as("roc_auc", "test, best epoch"))}},
-            100.0, 1, " %",
-        )
-        for name in ("tolokers", "minesweeper")
-    ),
+    _elsewhere("ZINC if both have random walks", "zinc/benchmark-published",
+               "pna improved edges", ["mpnn-sum improved edges"], "mae", _LAST),
+    *(_elsewhere(f"{label} superpixels", f"{label.lower()}/benchmark-published", "pna edges",
+                 _RIVALS, "accuracy", _LAST) for label in ("MNIST", "CIFAR10")),
+    *(_elsewhere(name, f"{name}/benchmark-full-batch", "pna", ("gcn", "gin", "gat", "sage"),
+                 "roc_auc", _BEST) for name in ("tolokers", "minesweeper")),
+)  # fmt: skip
+
+#: PNA against PNA without scalers, on real data.
+SCALERS = tuple(
+    _elsewhere(label, f"{name}/benchmark-published", f"pna{edges}", [f"{_WITHOUT}{edges}"],
+               metric, split)
+    for label, name, edges, metric, split in (
+        ("ZINC without edge features", "zinc", "", "mae", _LAST),
+        ("ZINC with edge features", "zinc", " edges", "mae", _LAST),
+        ("MolHIV", "molhiv", "", "roc_auc", _BEST),
+        ("MNIST superpixels", "mnist", " edges", "accuracy", _LAST),
+        ("CIFAR10 superpixels", "cifar10", " edges", "accuracy", _LAST),
+    )
 )  # fmt: skip
 
 
@@ -266,7 +284,7 @@ def cell(
 
         resampled = test.decide(replace(scores, resampled=True)).outcome
         rival = test.rival(scores)
-        label = results[folder].label(rival, with_group=False) if rival else ""
+        label = results[folder].label(rival, with_group=False).partition(" + ")[0] if rival else ""
         return Cell(graphs, folder, verdict.outcome, test.lead(scores), label,
                     verdict.comparisons, strict, resampled)  # fmt: skip
     return None
@@ -290,13 +308,13 @@ class DecidedRow:
 
     @property
     def same(self) -> str:
-        return "<br>".join(SAME[found.folder] for found in self.plain) or "no"
+        return "<br>".join(SAME[found.folder] for found in self.plain) or "not run"
 
-    def shown(self, cells: Sequence[Cell]) -> str:
-        """The cells of a column, as one."""
+    def shown(self, cells: Sequence[Cell], comparisons: int) -> str:
+        """The cells of a column, as one. Those that hold among so many comparisons are marked."""
         each = (
             f"{f'`{found.graphs}`: ' if found.graphs else ''}{self.lead(found)}, "
-            f"**{_SHORT[found.outcome]}**"
+            f"**{_SHORT[found.outcome]}**{_LASTING if found.lasts(comparisons) else ''}"
             for found in cells
         )
         return "<br>".join(each) or NONE
@@ -319,6 +337,17 @@ class DecidedRow:
         times, digits = self.headline.times, self.headline.digits
         sign = "+" if value else ""
         return f"{times * value:{sign}.{digits}f}{self.headline.unit}".replace("-", "−")
+
+
+def by_verdict(rows: Sequence[tuple[str, DecidedRow]], with_rival: bool = True) -> str:
+    """Rows by their names, those with the same verdict together."""
+    found: dict[str, list[str]] = {}
+    for name, row in rows:
+        for each in row.cells:
+            over = f" over {each.rival}" if with_rival else ""
+            found.setdefault(each.outcome, []).append(f"{name} ({row.lead(each)}{over})")
+    parts = (f"**{_SHORT[o]}** on {', '.join(found[o])}" for o in _SHORT if o in found)
+    return ";\n   ".join(parts) or "not run"
 
 
 def read(folder: Path) -> dict[str, ExperimentResult]:
@@ -365,31 +394,31 @@ def _gaining(results: Mapping[str, ExperimentResult]) -> list[str]:
 def summary(results: Mapping[str, ExperimentResult]) -> str:
     """The page as Markdown."""
     made = rows(results)
-    elsewhere = [_decided(headline, results) for headline in ELSEWHERE]
-    cells = [found for row in (*made, *elsewhere) for found in row.cells]
+    elsewhere, scalers = (
+        [(headline.claim, _decided(headline, results)) for headline in headlines]
+        for headlines in (ELSEWHERE, SCALERS)
+    )
+    others = [row for _, row in (*elsewhere, *scalers)]
+    cells = [found for row in (*made, *others) for found in row.cells]
     on_six = [found for row in made[:3] for found in row.well]
     count = sum(found.comparisons for found in cells)
-
-    def holds(found: Cell) -> bool:
-        return found.outcome == HOLDS
-
-    holding = [*filter(holds, cells)]
-    lasting = _claims(
-        (*made, *elsewhere), lambda found: holds(found) and found.strict(count) == HOLDS
-    )
-    resampled = _claims((*made, *elsewhere), lambda found: found.outcome != found.resampled)
+    *_, edges, molhiv = made
+    real = [("ZINC with edge features", edges), ("MolHIV", molhiv), *elsewhere]
     every = [
         claim.decide(result.scores)
         for result in results.values()
         for claim in result.experiment.claims
     ]
-    origins = published("multitask").counted()
     return render_text(
-        "results.md", rows=made, count=count, cells=len(cells), holding=len(holding),
-        strict=sum(found.strict(count) == HOLDS for found in holding), lasting=lasting,
-        resampled=resampled, elsewhere=elsewhere, origins=origins,
+        "results.md", rows=made, count=count, cells=len(cells), real=by_verdict(real),
+        with_scalers=by_verdict(scalers, with_rival=False),
+        holding=sum(found.outcome == HOLDS for row in made for found in row.cells),
+        lasting=sum(found.lasts(count) for row in made for found in row.cells),
+        resampled=_claims((*made, *others), lambda found: found.outcome != found.resampled),
+        origins=published("multitask").counted(),
         is_fresh=any(found.folder.startswith(_FRESH) for found in on_six),
         is_seen=not all(found.folder.startswith(_FRESH) for found in on_six),
+        fresh=sorted({found.graphs for found in on_six if found.folder.startswith(_FRESH)}),
         pages=PAGES.items(),
         claims=sum(v.outcome != NOT_RUN for v in every),
         comparisons=sum(v.comparisons for v in every if v.outcome != NOT_RUN),
@@ -439,7 +468,7 @@ def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
         "ZINC: mean absolute error": [
             *_leads("without edge features", zinc), *_leads("with edge features", zinc_edges)
         ],
-        "Areas and accuracies, %": areas,
+        "Areas and accuracies, percentage points": areas,
     }  # fmt: skip
 
 

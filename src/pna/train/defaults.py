@@ -114,7 +114,7 @@ def model_for(
 
 
 def _arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a recipe, with as many of its towers as divide the width that is given."""
+    """The arguments of a recipe; raises if it does not fit the model that is given."""
     own = dict(recipe.arguments)
     if not own:
         return own
@@ -129,8 +129,13 @@ def _arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) ->
             f"got the model {convolution!r} with a recipe, expected one with towers and edge "
             f"features: {', '.join(able)}; leave one of them out"
         )
-    hidden = given.get("hidden", own["hidden"])
-    own["towers"] = next(t for t in range(own["towers"], 0, -1) if hidden % t == 0)
+    hidden, towers = given.get("hidden", own["hidden"]), own["towers"]
+    if hidden % towers:
+        near = max(hidden // towers, 1) * towers
+        raise ValueError(
+            f"got hidden={hidden} with a recipe of {towers} towers, expected a multiple of "
+            f"{towers}; set it to {near} or {near + towers}"
+        )
     return own
 
 

@@ -252,7 +252,8 @@ def own_path(run: Run, config: Config) -> Path:
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"got {run.folder}, which was trained on {path}, but that is gone; pass the path where "
-            "the file is now. The graphs of a table are made again by the pna train of that table"
+            "the file is now. The graphs of a table are made again by the same pna train, with "
+            "the same options"
         )
     return Path(path)
 

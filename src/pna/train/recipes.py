@@ -30,4 +30,6 @@ BEST = Recipe(
 )  # fmt: skip
 
 USUAL = "usual"
+#: Graphs to train on below which a recipe other than the usual one is doubtful.
+FEW = 2000
 RECIPES = {USUAL: Recipe({}, {}, {}), "best": BEST}
