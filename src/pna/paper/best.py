@@ -222,7 +222,6 @@ MULTITASK_BEST = Experiment(
         *variants("pna", "mpnn-sum", changes=_LONGER),
         *variants("pna", group=_LARGE, hidden=32, changes=_LONGER),
     ),
-    splits=("test", "validation"),
     recipes=("tuned",),
     seed=200,
     groups={"": "16 features", _LARGE: "32 features"},

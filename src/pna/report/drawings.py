@@ -229,6 +229,7 @@ def _benchmark(result: ExperimentResult) -> list[Drawing]:
         if (names := [n for n in result.names if result.group(n) == group])
     }
     labels = {group: [label] for group, label in result.experiment.groups.items()} or {"": []}
+    first = next(iter(cells.groups))
 
     def panel(split: str, title: str, names: Sequence[str]) -> Panel:
         series = [
@@ -247,7 +248,7 @@ def _benchmark(result: ExperimentResult) -> list[Drawing]:
     words = f"Every dot is a member. Predicting {constant} of training: {number(mean, digits)}."
     drawn = [
         Drawing(
-            f"{name}-{group}" if group else name,
+            name if group == first else f"{name}-{group}",
             ", ".join(["Test set", *labels[group]]) + f": {what}. {words}",
             partial(epochs, names),
         )
