@@ -29,6 +29,7 @@ from pna.report.summary import (
     ahead,
     below,
     cell,
+    panels,
     read,
     rows,
     summary,
@@ -191,6 +192,13 @@ def test_experiments_outside_the_table_are_in_the_last_sentence() -> None:
         assert name in found["does not hold"]
     (scalers,) = re.findall(r"On real data: .*?\.\n", text, re.DOTALL)
     assert "ZINC with edge features (+0.048 ± 0.012)" in scalers and "MolHIV (" in scalers
+
+
+def test_the_figure_has_errors_and_areas_in_panels_of_their_own() -> None:
+    _, errors, areas = panels(kept()).values()
+    assert [lead.label for lead in errors][-1] == "if both have random walks"
+    assert {lead.label for lead in areas} >= {"MolHIV, area", "CIFAR10 superpixels", "tolokers"}
+    assert max(abs(lead.lead.mean) for lead in errors) < 0.1 < areas[0].lead.mean
 
 
 def test_cells_that_last_are_marked_and_counted() -> None:

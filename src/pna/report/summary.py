@@ -459,16 +459,18 @@ def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
         *_leads("six tasks", lowest), *_leads("45 to 49 nodes", large),
         *_leads("other models with 20 features", wide), *_others(_MORE, results),
     ]  # fmt: skip
-    areas = [
-        *_leads("MolHIV, area", molhiv),
-        *(lead for row in others for lead in _leads(row.headline.claim, row)),
-    ]  # fmt: skip
+    errors, areas = (
+        [lead for row in others if row.headline.unit == unit
+         for lead in _leads(row.headline.claim.removeprefix("ZINC "), row)]
+        for unit in ("", _POINTS)
+    )  # fmt: skip
     return {
         "Synthetic graphs: log10 of the error": synthetic,
         "ZINC: mean absolute error": [
-            *_leads("without edge features", zinc), *_leads("with edge features", zinc_edges)
+            *_leads("without edge features", zinc), *_leads("with edge features", zinc_edges),
+            *errors,
         ],
-        "Areas and accuracies, percentage points": areas,
+        "Areas and accuracies, percentage points": [*_leads("MolHIV, area", molhiv), *areas],
     }  # fmt: skip
 
 
