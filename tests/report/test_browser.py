@@ -87,7 +87,7 @@ def test_everything_is_shown_and_nothing_is_fetched(shown: str, tmp_path: Path) 
     assert all(width > 300 and height > 100 for width, height in seen["tables"])
     assert all(width > 400 and height > 200 for width, height in seen["figures"])
     assert seen["folded"] and not any(seen["folded"])
-    assert "PNA has the least error on every task" in seen["text"]
+    assert "PNA has the lowest error on every task" in seen["text"]
     assert "Quick run." in seen["text"]
     assert seen["scrolls"] <= DESKTOP
 

@@ -85,7 +85,7 @@ def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
 
 def test_markdown_has_claims_and_tables(tmp_path: Path) -> None:
     text = markdown(ExperimentResult.read(make(tmp_path, "multitask")), "of/it")
-    assert "| PNA has the least error on the average of the tasks | holds |" in text
+    assert "| PNA has the lowest error on the average of the tasks | holds |" in text
     assert "| PNA | best 5 of 6 | **−2.23 ± 0.02** |" in text
     assert "| --- | --- | ---: |" in text and "quick" not in text
     assert "](of/it/multitask.svg)" in text and "](of/it/multitask-tasks.svg)" in text

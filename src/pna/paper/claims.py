@@ -17,7 +17,7 @@ import numpy as np
 from pna.paper.scores import TOP, Estimate, Scores, quantile
 from pna.train.metrics import METRICS
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable at this sample size"
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable"
 NOT_RUN = "not run"
 
 _ROUNDING = 1e-12  # of 1 − 0.95

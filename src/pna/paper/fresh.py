@@ -111,11 +111,11 @@ FRESH_TEST = Chosen(
     graph_seed=GRAPH_SEED,
     groups={"": "its own settings", _EQUAL: "the other's settings"},
     claims=(
-        Claim("PNA has the least error on the average of the tasks",
+        Claim("PNA has the lowest error on the average of the tasks",
               best("pna", _ALL, on_average(top=None))),
         Claim("PNA has the least mean error, as the paper's box plots show it",
               best("pna", _ALL, overall(top=None))),
-        Claim("PNA has the least error on every task",
+        Claim("PNA has the lowest error on every task",
               best_everywhere("pna", _ALL, {task: on_task(task, top=None) for task in SIX})),
         Claim("Scalers help: PNA is ahead of PNA without scalers, both with PNA's settings",
               less("pna", f"pna-no-scalers {_EQUAL}", on_average(top=None))),

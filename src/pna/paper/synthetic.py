@@ -59,11 +59,11 @@ MULTITASK = Experiment(
     protocols=("paper", "published"),
     recipes=("tuned", "redrawn", "steady", "plain"),
     claims=(
-        Claim("PNA has the least error on the average of the tasks",
+        Claim("PNA has the lowest error on the average of the tasks",
               best("pna", _ALL, on_average())),
         Claim("PNA has the least mean error, as the paper's box plots show it",
               best("pna", _ALL, overall())),
-        Claim("PNA has the least error on every task",
+        Claim("PNA has the lowest error on every task",
               best_everywhere("pna", _ALL, {task: on_task(task) for task in SIX})),
         Claim("Scalers help: PNA is ahead of PNA without scalers",
               less("pna", "pna-no-scalers", on_average())),

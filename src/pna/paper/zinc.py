@@ -99,17 +99,17 @@ ZINC = RealWorld(
     metric="mae",
     loss="mae_in_units",
     claims=(
-        Claim("PNA has the least error without edge features",
+        Claim("PNA has the lowest error without edge features",
               best("pna", names_in("", _ROWS), _MEASURED)),
-        Claim("PNA has the least error with edge features",
+        Claim("PNA has the lowest error with edge features",
               best("pna edges", names_in("edges", _ROWS), _MEASURED)),
         Claim("Scalers help, with edge features",
               less("pna edges", "pna-no-scalers edges", _MEASURED)),
         Claim("PNA of 16 layers is ahead of MPNN-sum of 16 layers",
               less("pna deep", "mpnn-sum deep", _MEASURED)),
-        Claim("Ours, not the paper's: improved, PNA has less error",
+        Claim("Ours, not the paper's: improved, PNA has a lower error",
               less("pna improved edges", "pna edges", _MEASURED)),
-        Claim("Ours, not the paper's: improved, PNA has less error than MPNN (sum), GIN and GCN "
+        Claim("Ours, not the paper's: improved, PNA has a lower error than MPNN (sum), GIN and GCN "
               "with the same ingredients",
               best("pna improved edges", [v.name for v in _OTHERS_IMPROVED], _MEASURED)),
     ),

@@ -34,7 +34,6 @@ from pna.report.page import render_text
 from pna.report.read import ExperimentResult, find
 
 _MODELS = tuple(LABELS)
-_SHORT = {HOLDS: "holds", FAILS: "does not hold", OPEN: "not decidable"}
 NONE = "–"
 _POINTS = " points"  # unit of areas and accuracies
 _LASTING = " †"  # marks cells that hold if all comparisons share the 5%
@@ -314,7 +313,7 @@ class DecidedRow:
         """The cells of a column, as one. Those that hold among so many comparisons are marked."""
         each = (
             f"{f'`{found.graphs}`: ' if found.graphs else ''}{self.lead(found)}, "
-            f"**{_SHORT[found.outcome]}**{_LASTING if found.lasts(comparisons) else ''}"
+            f"**{found.outcome}**{_LASTING if found.lasts(comparisons) else ''}"
             for found in cells
         )
         return "<br>".join(each) or NONE
@@ -325,7 +324,7 @@ class DecidedRow:
         for found in cells:
             over = f" over {found.rival}" if with_rival and found.rival else ""
             where = f" on `{found.graphs}` graphs" if found.graphs else ""
-            each.append(f"**{_SHORT[found.outcome]}**{where} ({self.lead(found)}{over})")
+            each.append(f"**{found.outcome}**{where} ({self.lead(found)}{over})")
         return ", ".join(each) or "not run"
 
     def lead(self, found: Cell) -> str:
@@ -346,7 +345,8 @@ def by_verdict(rows: Sequence[tuple[str, DecidedRow]], with_rival: bool = True) 
         for each in row.cells:
             over = f" over {each.rival}" if with_rival else ""
             found.setdefault(each.outcome, []).append(f"{name} ({row.lead(each)}{over})")
-    parts = (f"**{_SHORT[o]}** on {', '.join(found[o])}" for o in _SHORT if o in found)
+    order = (o for o in (HOLDS, FAILS, OPEN) if o in found)
+    parts = (f"**{outcome}** on {', '.join(found[outcome])}" for outcome in order)
     return ";\n   ".join(parts) or "not run"
 
 
