@@ -15,14 +15,14 @@ from pna.paper.reproduce import Options, folder_of, plan, reproduce
 from pna.paper.results import load
 from pna.paper.scores import Member, ScoredPopulation, Scores
 from tests.paper.little import make_little
+from tests.report.made import save_scores
 
 
 def scores(errors: dict[str, list[float]]) -> Scores:
-    """Scores of `FRESH_CHOICE`, from the error of each member in every task; NaN: it broke."""
+    """Scores of `FRESH_CHOICE`, from the error of each member in every task."""
     populations = {}
     for name, values in errors.items():
-        losses = [np.inf if np.isnan(value) else value for value in values]
-        members = tuple(Member(k, k, 0.01, 0.0, loss, 1) for k, loss in enumerate(losses))
+        members = tuple(Member(k, k, 0.01, 0.0, loss, 1) for k, loss in enumerate(values))
         table = np.repeat(np.array(values)[:, None], len(SIX), 1)
         populations[name] = ScoredPopulation(members, {"validation": table})
     return Scores(SIX, ("validation",), populations, {"validation": np.ones(len(SIX))})
@@ -41,11 +41,17 @@ def of(model: str, *errors: list[float]) -> dict[str, list[float]]:
         ([1e-2, 1e-2], [1e-1, 1e-4], [1.0, 1.0], "tuned"),
         ([1e-2, 1e-2], [1e-2, 1e-2], [1e-2, 1e-2], "redrawn"),  # the first of equals
         ([1.0, 1.0], [1e-2, 1e-2], [1e-2, 1e-2], "tuned"),
-        ([1e-2, 1e-2], [1e-9, np.nan], [1e-3, 1e-3], "steady"),  # a member broke
     ],
 )
 def test_the_recipe_with_the_least_mean_of_logs_is_chosen(redrawn, tuned, steady, expected) -> None:
     assert choose(scores(of("gat", redrawn, tuned, steady))) == {"gat": expected}
+
+
+def test_a_recipe_with_a_member_that_broke_is_not_chosen() -> None:
+    found = scores(of("gat", [0.3], [0.1], [0.2]))
+    assert choose(found, {"gat tuned"}) == {"gat": "steady"}
+    del found.populations["gat tuned"]  # type: ignore[attr-defined]  # all of its members broke
+    assert choose(found, {"gat tuned"}) == {"gat": "steady"} and choose(found) == {}
 
 
 def test_a_model_is_chosen_for_among_all_candidates_or_not_at_all() -> None:
@@ -81,7 +87,7 @@ def test_models_are_tested_by_the_recipe_chosen(tmp_path: Path) -> None:
         errors |= of(model, *([0.1 if name == recipe else 0.2] for name in CANDIDATES))
     folder = tmp_path / "fresh-choice" / "published-candidates"
     folder.mkdir(parents=True)
-    scores(errors).save(folder / "scores.csv")
+    save_scores(folder, scores(errors))
     out = tmp_path / "fresh-test" / "published-chosen"
     trials = plan(FRESH_TEST, out, Options(protocol="published"))[2]
     found = {trial.variant.name: trial for trial in trials}

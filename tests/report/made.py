@@ -72,3 +72,13 @@ def make(
             "took": {"seconds": 200.0, "at a time": 7}}  # fmt: skip
     (folder / FACTS).write_text(json.dumps(held))
     return folder
+
+
+def save_scores(folder: Path, scores: Scores) -> None:
+    """Scores as results, with facts of no population."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scores.save(folder / SCORES)
+    protocol, recipe = folder.name.split("-", 1)
+    facts = {"experiment": folder.parent.name, "protocol": protocol, "recipe": recipe,
+             "quick": False, "populations": {}}  # fmt: skip
+    (folder / FACTS).write_text(json.dumps(facts))

@@ -79,6 +79,12 @@ def test_changes_have_their_gain_and_what_the_rule_says(tmp_path: Path) -> None:
     assert found[3:] == ("−0.0050 (0.0018)", "+0.0050 ± 0.0045", "**yes**")
     assert rows["with a virtual node, narrower"][3::2] == ("−0.0010 (0.0018)", "no")
     assert [row[-1] for row in table.rows].count("**yes**") == 1
+    result.facts["populations"][names["without walks"]]["broken"] = [False, True, False, False]
+    table = ingredients({FOLDER: result})
+    assert table is not None
+    assert [row[-1] for row in table.rows if row[0] == "without random walks"] == [
+        "no: a run broke"
+    ]
     page = best_page({FOLDER: result})
     assert "**yes**" in page and "not made yet" not in page and "Not run yet" not in page
 

@@ -7,7 +7,7 @@ train the recipe that `choose` finds in those results, for longer and on other s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pna.paper.experiment import Experiment, PlannedRun, Variant, variants
 from pna.paper.improved import Change, changed
 from pna.paper.real_world import RealWorld
 from pna.paper.recipes import RECIPES
-from pna.paper.results import SCORES
+from pna.paper.results import SCORES, load_for_choice
 from pna.paper.scores import Estimate, Scores
 from pna.paper.superpixels import DIGITS, PHOTOGRAPHS
 from pna.paper.thresholds import within
@@ -79,37 +79,57 @@ INGREDIENTS = RealWorld(
 )
 
 
-def choose(scores: Scores) -> tuple[Change, ...]:
+def choose(scores: Scores, broken: Collection[str] = ()) -> tuple[Change, ...]:
     """The changes to `BLOCK` that its best recipe has, from scores of `INGREDIENTS`.
 
     A change is taken if its mean validation error at the last epoch is lower than that of the
-    block by more than the standard error of the difference, and no member broke. Raises if a
-    population is missing.
+    block by more than the standard error of the difference, and no member broke: it is not among
+    the `broken` populations. Raises if a population is missing, or the block broke.
     """
-    found = {}
-    for variant in INGREDIENTS.variants:
-        if variant.name not in scores.populations:
-            raise ValueError(
-                f"got no results of {variant.name!r}, expected all of {INGREDIENTS.name}; run "
-                f"pna reproduce {INGREDIENTS.name} first, with the same options"
-            )
-        judged = JUDGED(scores, variant.name)
-        is_whole = len(judged.values) == len(scores.populations[variant.name].members)
-        found[variant.name] = judged if is_whole else Estimate.of([math.inf])
-    block = found[BLOCK.name]
-    return tuple(c for c in CHANGES if _is_lower(found[changed(BLOCK, c).name], block))
+    names = {variant.name for variant in INGREDIENTS.variants} - {*broken}
+    missing = sorted(names - scores.populations.keys())
+    if missing:
+        raise ValueError(
+            f"got no results of {', '.join(missing)}, expected all of {INGREDIENTS.name}; run "
+            f"pna reproduce {INGREDIENTS.name} first, with the same options"
+        )
+    if BLOCK.name not in names:
+        raise ValueError(
+            f"got runs of {BLOCK.name!r} that broke, expected numbers to compare others with; "
+            "give it a lower learning rate, and run all of them again"
+        )
+    block = JUDGED(scores, BLOCK.name)
 
+    def is_lower(change: Estimate) -> bool:
+        return change.mean < block.mean - math.hypot(change.error, block.error)
 
-def _is_lower(change: Estimate, block: Estimate) -> bool:
-    return change.mean < block.mean - math.hypot(change.error, block.error)
+    rows = ((change, changed(BLOCK, change).name) for change in CHANGES)
+    return tuple(c for c, name in rows if name in names and is_lower(JUDGED(scores, name)))
 
 
 def together(variant: Variant, changes: Sequence[Change]) -> Variant:
-    """A variant with several changes. It has the least width of those that they ask for."""
+    """A variant with several changes. It has the least width of those that they ask for, and every
+    encoding as the changes to it ask for it."""
     widths = [change.hidden for change in changes if change.hidden is not None]
+    made = variant
     for change in changes:
-        variant = changed(variant, change)
-    return replace(variant, hidden=min(widths, default=variant.hidden))
+        now = changed(made, change)
+        made = replace(
+            now,
+            walks=_where_changed(made.walks, variant.walks, now.walks),
+            laplacian=_where_changed(made.laplacian, variant.laplacian, now.laplacian),
+        )
+    return replace(made, hidden=min(widths, default=variant.hidden))
+
+
+def _where_changed(
+    made: tuple[int, int], before: tuple[int, int], asked: tuple[int, int]
+) -> tuple[int, int]:
+    """Sizes of nodes and edges as asked for where they differ from those before."""
+    nodes, edges = (
+        size if size != old else now for now, old, size in zip(made, before, asked, strict=True)
+    )
+    return nodes, edges
 
 
 @dataclass(frozen=True)
@@ -129,7 +149,7 @@ class Best(RealWorld):
                 f"got no results of {INGREDIENTS.name} in {results}, expected them to choose the "
                 f"recipe; run pna reproduce {INGREDIENTS.name} first, with the same options"
             )
-        return replace(self, choice=choose(Scores.load(path)))
+        return replace(self, choice=choose(*load_for_choice(path.parent)))
 
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pna.data.multitask.labels import SIX
 from pna.paper.claims import Claim, best, best_everywhere, less, on_average, on_task, overall
 from pna.paper.experiment import Experiment, PlannedRun, Variant, variants
 from pna.paper.models import LABELS
-from pna.paper.results import SCORES
+from pna.paper.results import SCORES, load_for_choice
 from pna.paper.scores import Scores
 from pna.paper.synthetic import MULTITASK
 from pna.paper.thresholds import learns_every_task
@@ -41,25 +41,25 @@ FRESH_CHOICE = Experiment(
 )
 
 
-def choose(scores: Scores) -> dict[str, str]:
+def choose(scores: Scores, broken: Collection[str] = ()) -> dict[str, str]:
     """The recipe of each model, from scores of `FRESH_CHOICE`.
 
     It has the least mean of log10 errors over the tasks and all members, on validation graphs. A
-    recipe with a member that broke has an infinite error. Models without scores of every candidate
-    are left out.
+    recipe with a member that broke has an infinite error: its population is among the `broken`.
+    Models without scores of every candidate are left out.
     """
     chosen = {}
     for model in LABELS:
         names = {recipe: f"{model} {recipe}" for recipe in CANDIDATES}
-        if scores.populations.keys() >= {*names.values()}:
-            chosen[model] = min(CANDIDATES, key=lambda recipe: _judged(scores, names[recipe]))
+        if {*names.values()} <= {*scores.populations, *broken}:
+            errors = {
+                recipe: math.inf
+                if name in broken
+                else scores.average(name, "validation", top=None).mean
+                for recipe, name in names.items()
+            }
+            chosen[model] = min(errors, key=errors.__getitem__)
     return chosen
-
-
-def _judged(scores: Scores, name: str) -> float:
-    found = scores.average(name, "validation", top=None)
-    is_whole = len(found.values) == len(scores.populations[name].members)
-    return found.mean if is_whole and math.isfinite(found.mean) else math.inf
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,9 @@ class Chosen(Experiment):
     def prepared(self, results: Path, protocol: str) -> Chosen:
         if self.choice is not None:
             return self
-        path = results / FRESH_CHOICE.name / f"{protocol}-{FRESH_CHOICE.recipes[0]}" / SCORES
-        return replace(self, choice=choose(Scores.load(path)) if path.is_file() else {})
+        folder = results / FRESH_CHOICE.name / f"{protocol}-{FRESH_CHOICE.recipes[0]}"
+        is_there = (folder / SCORES).is_file()
+        return replace(self, choice=choose(*load_for_choice(folder)) if is_there else {})
 
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool

@@ -195,6 +195,18 @@ def load(folder: Path, complete: bool = False) -> tuple[Scores, dict[str, Any]]:
     return Scores.load(folder / SCORES), facts
 
 
+def load_for_choice(folder: Path) -> tuple[Scores, set[str]]:
+    """Scores of a folder, and the populations of which a member broke."""
+    scores, facts = load(folder)
+    return scores, broken_in(facts)
+
+
+def broken_in(facts: Mapping[str, Any]) -> set[str]:
+    """The populations of which a member broke. Those of which all did have no scores."""
+    populations = facts["populations"].items()
+    return {name for name, found in populations if any(found.get("broken", ()))}
+
+
 def _check_facts(name: str, facts: dict[str, Any], needed: Iterable[str]) -> None:
     what = f"the population {shown(name)}"
     check(facts, {known: _OF_POPULATION[known] for known in needed}, what)

@@ -18,6 +18,7 @@ from pna.paper.best import (
 from pna.paper.claims import NOT_RUN, Measured, difference, measured_as, on_average
 from pna.paper.improved import changed
 from pna.paper.published import published
+from pna.paper.results import broken_in
 from pna.paper.synthetic import GRAPH_PROPERTIES
 from pna.report.benchmark import BEST, LAST, SHOWN
 from pna.report.page import render_text
@@ -109,10 +110,10 @@ def ingredients(results: Results) -> TextTable | None:
     result = results.get(f"{INGREDIENTS.name}/{_REAL}")
     if result is None:
         return None
-    scores = result.scores
-    if not {v.name for v in INGREDIENTS.variants} <= scores.populations.keys():
+    scores, broken = result.scores, broken_in(result.facts)
+    if not {v.name for v in INGREDIENTS.variants} <= {*scores.populations, *broken}:
         return None
-    taken, test = choose(scores), measured_as("mae", LAST)
+    taken, test = choose(scores, broken), measured_as("mae", LAST)
 
     def errors(name: str) -> list[str]:
         shown = [estimate(measured(scores, name), 4) for measured in (JUDGED, test)]
@@ -121,6 +122,9 @@ def ingredients(results: Results) -> TextTable | None:
     rows = [("the block", *errors(BLOCK.name), NOTHING, NOTHING, NOTHING)]
     for change in CHANGES:
         name = changed(BLOCK, change).name
+        if name in broken:
+            rows.append((change.label, *[NOTHING] * 5, "no: a run broke"))
+            continue
         judged, tested = ([m(scores, n) for n in (name, BLOCK.name)] for m in (JUDGED, test))
         worse = number(judged[0].mean - judged[1].mean, 4, sign=True)
         error = number(math.hypot(judged[0].error, judged[1].error), 4)

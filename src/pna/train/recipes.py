@@ -24,8 +24,9 @@ BEST = Recipe(
         "edge_width": 14, "edge_updates": True, "feed_forward": 1.0, "dropout_first": True,
     },
     settings={
-        "epochs": 400, "patience": None, "batch_size": 64, "optimiser": "adamw", "lr": (2e-3,),
-        "weight_decay": (0.03,), "schedule": "cosine", "warmup": 10, "average": 0.999, "clip": 1.0,
+        "epochs": 400, "patience": None, "batch_size": 64, "shuffle": True,
+        "optimiser": "adamw", "lr": (2e-3,), "weight_decay": (0.03,), "schedule": "cosine",
+        "warmup": 10, "average": 0.999, "clip": 1.0,
     },
 )  # fmt: skip
 
