@@ -56,6 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # The interpreter is NumPy, which warns where a kernel divides by zero in a masked lane.
     for module in ("triton.runtime.interpreter", "numpy._core.fromnumeric"):
         config.addinivalue_line("filterwarnings", f"ignore::RuntimeWarning:{module}")
+    if importlib.util.find_spec("hypothesis") is not None:
+        from hypothesis import settings
+
+        settings.register_profile("pna", deadline=None)  # the machine may be busy
+        settings.load_profile("pna")
 
 
 #: Tests that ask for one of these fixtures run on the GPU, except as the parameter "cpu".

@@ -237,7 +237,7 @@ def test_from_csr():
     assert bipartite.out_degree.tolist() == [0, 0, 1, 0, 0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_edge_list_can_be_read_back(data):
     senders, receivers = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))
@@ -280,7 +280,7 @@ def test_edge_index_of_a_union_numbers_on():
     assert both.tolist() == torch.cat([edge_index(), edge_index() + 4], 1).tolist()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 5), max_size=12), st.booleans())
 def test_receivers_by_degree(degrees, joined):
     """Sorted by degree, those of one degree in their own order; in a union all together."""
@@ -400,7 +400,7 @@ def segments_of(slots):
         yield
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 4))
 def test_long_rows_of_any_lengths(lengths, segment):
     """With shorter segments, so that many rows are long, and the bounds are tight."""
@@ -461,7 +461,7 @@ def test_union_is_the_graph_of_all_edges():
     assert_same(union, whole)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=5))
 def test_union_of_any_graphs(parts):
     """Each part is a star by the lengths of its rows, with segments of two slots."""
@@ -878,7 +878,7 @@ def edges_between(draw):
 
 
 @needs_kernel
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(edges_between())
 def test_counting_sorts_make_what_the_sorts_of_torch_make(graph):
     sizes, edges = graph

@@ -44,7 +44,7 @@ def networks(draw):
     return graph, draw(st.permutations(list(graph.nodes)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(networks())
 def test_networkx_edges_in_the_order_of_the_directed_graph(drawn):
     graph, order = drawn

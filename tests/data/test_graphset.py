@@ -103,7 +103,7 @@ def test_hubs_are_batched_as_they_are_built(degree):
         torch.testing.assert_close(one, other)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(gs=graph_sets(min_graphs=1))
 def test_pyg_and_back(gs):
     level = "node" if gs.y_node is not None else "graph"
@@ -262,7 +262,7 @@ KEYS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(gs=graph_sets(min_graphs=5), key=KEYS, kind=st.sampled_from([list, np.array, torch.tensor]))
 def test_indexing_is_that_of_a_list(gs, key, kind):
     graphs = [gs[i] for i in range(5)]
@@ -325,7 +325,7 @@ def test_wrong_selection():
         example(frozenset()).select(type="star")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(gs=graph_sets(min_graphs=2), at=st.integers(0, 5))
 def test_parts_make_the_whole(gs, at):
     assert_same(GraphSet.concat([gs[:at], gs[at:]]), gs)
@@ -391,7 +391,7 @@ def test_scale_leaves_out_missing_targets():
     assert scales([4.0, 2.0], None).graph_scale == (4.0,)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(gs=graph_sets(min_graphs=1), data=st.data())
 def test_batch_equals_pyg(gs, data):
     """Down to every field of the Adjacency, for any graphs in any order."""

@@ -97,7 +97,7 @@ def assert_holds(graphs: GraphSet, ids: list[int], shape: Shape) -> None:
         assert torch.equal(ours.long(), theirs.long())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_graphs_in_any_shape(data):
     """Without nodes, without edges, repeated or left out, and with room to spare or none."""

@@ -36,7 +36,7 @@ def by_graph(found, sizes):
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_most_similar_nodes(sizes, seed):
     position = np.random.default_rng(seed).random((sum(sizes), 2))
     found = neighbours(position, np.array(sizes))

@@ -42,7 +42,7 @@ def mapped(monkeypatch):
     monkeypatch.setattr(tensor_file, "IN_MEMORY", -1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(gs=graph_sets(), most=st.sampled_from([-1, tensor_file.IN_MEMORY]))
 def test_saved_and_loaded(folder, gs, most):
     """Read into memory or mapped."""
@@ -508,7 +508,7 @@ def test_files_without_a_checksum_are_taken_as_they_are(path):
     assert tensor_file.verify(path, **AS) is False
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(gs=graph_sets(), data=st.data())
 def test_a_flipped_byte_of_a_graph_set_is_found(folder, gs, data):
     """Anywhere in the file; loading and `verify` say so in one line each."""

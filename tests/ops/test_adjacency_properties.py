@@ -38,7 +38,7 @@ def graphs(draw):
 
 
 @of_both
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(graphs())
 def test_kernels_make_what_the_sorts_of_torch_make(ranked, graph):
     sizes, edges = graph
@@ -47,7 +47,7 @@ def test_kernels_make_what_the_sorts_of_torch_make(ranked, graph):
     assert_same(adjacency, definition(edges, sizes))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(graphs())
 def test_long_rows_are_counted_if_there_are_many_edges(graph):
     sizes, edges = graph
@@ -57,7 +57,7 @@ def test_long_rows_are_counted_if_there_are_many_edges(graph):
 
 
 @of_both
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 4))
 def test_long_rows_of_any_lengths(ranked, lengths, segment):
     """With shorter segments, so that many rows are long, and the bounds are tight."""

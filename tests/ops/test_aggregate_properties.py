@@ -52,7 +52,6 @@ def forall(*strategies):
 
             @settings(
                 max_examples=examples,
-                deadline=None,
                 derandomize=True,
                 suppress_health_check=list(HealthCheck),
             )

@@ -123,7 +123,7 @@ def test_widths_and_towers(width, towers):
     Case(GRAPHS["random"], ["mean", "max", "min", "std"], width, towers, form="dense").check()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_graph(data):
     nodes = data.draw(st.integers(1, 6))

@@ -40,7 +40,7 @@ def expected_of(case: Case) -> list[torch.Tensor]:
 graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=40)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     graphs=graphs,
     width=st.sampled_from([8, 16, 24, 64]),

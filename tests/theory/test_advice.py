@@ -47,7 +47,7 @@ def test_scalers_see_the_degree_where_a_statistic_is_not_zero() -> None:
 
 
 @pytest.mark.parametrize("integer", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_distinct_neighbourhoods_are_counted(integer: bool, data: st.DataObject) -> None:
     """Against multisets counted by Python, with features of nodes and of edges."""
@@ -78,7 +78,7 @@ def test_distinct_neighbourhoods_are_counted(integer: bool, data: st.DataObject)
         assert told[-1] <= len(columns)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=5), min_size=1, max_size=12))
 def test_statistics_are_those_of_pna(neighbourhoods: list[list[int]]) -> None:
     """With a fine grid what differs is told apart, and nothing else."""

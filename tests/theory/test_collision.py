@@ -55,7 +55,7 @@ def test_fewer_than_n_aggregators_have_a_collision(n: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.data())
 def test_whichever_they_are(data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 8))
@@ -76,7 +76,6 @@ def test_the_kth_smallest_values_suffice() -> None:
     assert str(search).startswith("no collision found: 4 starts, ")
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8), st.randoms())
 def test_they_are_the_multiset(values: list[float], random: object) -> None:
     """Which is why no search can find a collision of theirs."""
@@ -158,7 +157,7 @@ KINKED = (
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data())
 def test_functions_need_not_be_smooth_or_of_a_size(data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 6))

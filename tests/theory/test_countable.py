@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pna.degree import Linear, Power
@@ -23,7 +23,6 @@ def test_every_small_multiset_comes_back(scaler: str) -> None:
     assert collisions(lambda m: encode(m, scaler, 5), 3, 5) == []
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 40), max_size=12),
     st.sampled_from(["amplification", "inverse_linear", Power(0.5, 1.3), Linear(1.0, 2.5)]),

@@ -24,7 +24,6 @@ def well_separated(draw: st.DrawFn) -> list[float]:
     return np.cumsum([draw(st.floats(-5, 5)), *gaps]).tolist()
 
 
-@settings(deadline=None)
 @given(well_separated())
 def test_well_separated_values_come_back(values: list[float]) -> None:
     found = multiset_from_moments(moments(values))
@@ -33,7 +32,7 @@ def test_well_separated_values_come_back(values: list[float]) -> None:
     assert found.size == len(values)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.one_of(st.floats(-10, 10), st.integers(-3, 3)), min_size=1, max_size=12),
     st.floats(-3, 3),
@@ -104,7 +103,6 @@ def scaled(values: list[float], name: str) -> tuple[float, float]:
     return plain, amplified
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
 def test_a_scaled_deviation_reveals_the_size(values: list[float]) -> None:
     assert size_from_scaled(*scaled(values, "std"), Power(1.0, 1.5)) == len(values)

@@ -209,7 +209,7 @@ def test_ranks_do_not_change_with_monotone_transforms():
     st = hypothesis.strategies
     rows = st.lists(st.tuples(st.integers(-20, 20), st.booleans()), min_size=1, max_size=30)
 
-    @hypothesis.settings(max_examples=50, deadline=None)
+    @hypothesis.settings(max_examples=50)
     @hypothesis.given(rows, st.randoms(use_true_random=False))
     def check(rows, random):
         shuffled = random.sample(rows, len(rows))

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from pna.cli import app
 from pna.data.encodings import ENCODINGS
 from pna.data.graphset import GraphSet
+from pna.data.kept_graphs import kept_encodings
 from pna.data.node_graph import NodeGraph
 from pna.data.walks import steps_of, with_walks
 from pna.paper.best import BLOCK, INGREDIENTS, choose, together
@@ -95,10 +96,36 @@ def test_graphs_get_the_features_and_other_options_come_first(data: Path, tmp_pa
     assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
 
 
+def test_a_kept_file_that_is_damaged_or_of_other_graphs_is_made_again(
+    data: Path, tmp_path: Path
+) -> None:
+    """And a set that is written again has the same bytes, so that its kept file is found."""
+    first, _ = kept_encodings(data, BEST.encodings)
+    whole = first.read_bytes()
+    GraphSet.load(data).save(data, force=True)
+    assert kept_encodings(data, BEST.encodings)[0] == first
+    first.write_bytes(whole[:-9])
+    with pytest.warns(UserWarning, match="it is made again"):
+        kept_encodings(data, BEST.encodings)
+    assert first.read_bytes() == whole
+    first.write_bytes(data.read_bytes())
+    assert kept_encodings(data, BEST.encodings) == (first, [("edge-walks", 8), ("walks", 20)])
+    assert first.read_bytes() == whole
+
+
+def test_walks_of_edges_that_are_not_used_are_not_computed(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run("train", data, "--recipe", "best", "--out", out, "--hidden", 5, "--no-edges", *SHORT)
+    assert steps_of(GraphSet.load(Path(Run(out).config.data["path"]))) == (20, 0)
+
+
 def test_a_set_that_has_the_features_is_taken_as_it_is(data: Path, tmp_path: Path) -> None:
     with_walks(GraphSet.load(data), 3, 2).save(data, force=True)
-    run("train", data, "--recipe", "best", "--out", tmp_path / "run", "--hidden", 5, *SHORT)
+    printed = run(
+        "train", data, "--recipe", "best", "--out", tmp_path / "run", "--hidden", 5, *SHORT
+    )
     assert not list(tmp_path.glob("own-*.safetensors"))
+    assert "encodings edge-walks=2, walks=3 are in" in printed
     assert Run(tmp_path / "run").config.model.in_channels == 4
 
 
@@ -115,7 +142,7 @@ def test_what_a_recipe_does_not_fit_is_refused(data: Path, tmp_path: Path) -> No
     NodeGraph.from_networkx(_path(), target="y", random_split=(0.6, 0.2, 0.2)).save(graph)
     printed = run("train", graph, "--recipe", "best", "--out", out)
     assert "one graph, with a recipe for many graphs" in printed
-    assert not out.exists()
+    assert not out.exists() and not list(tmp_path.glob("own-*.safetensors"))
 
 
 def _path() -> object:

@@ -10,6 +10,7 @@ from rich.console import Console
 from pna.cli import options
 from pna.cli.data.own import facts_of
 from pna.cli.shared import cores, print_line, progress
+from pna.train.defaults import arguments_of
 
 if TYPE_CHECKING:
     from pna.data.division import FoldOptions
@@ -21,17 +22,20 @@ def graphs_of(
     """The graph set to train on: the file, or the set of a table of molecules, with folds if asked
     for, which is made if it is not beside the table; with the encodings of the recipe, if any. The
     options of a table are taken out of `given`."""
-    encodings = options.recipe_of(given).encodings
+    recipe = options.recipe_of(given)
+    arguments_of(recipe, given.get("model", "pna"), given)  # raises before the graphs are made
     path = _bare_graphs(console, data, given, folds)
-    if not encodings:
+    if not recipe.encodings:
         return path
+    from pna.data.encodings import ENCODINGS
     from pna.data.kept_graphs import kept_encodings
 
+    is_used = {"node": True, "edge": given.get("edges", True)}
+    sizes = {n: size for n, size in recipe.encodings.items() if is_used[ENCODINGS[n].level]}
     with progress(console, "encodings") as update:
-        encoded = kept_encodings(path, encodings, update)
-    if encoded != path:
-        words = ", ".join(f"{name}={size}" for name, size in encodings.items())
-        print_line(console, f"the graphs with the recipe's encodings, {words}, are in {encoded}")
+        encoded, found = kept_encodings(path, sizes, update)
+    words = ", ".join(f"{name}={size}" for name, size in found)
+    print_line(console, f"the graphs with the encodings {words} are in {encoded}")
     return encoded
 
 

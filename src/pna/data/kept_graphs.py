@@ -12,9 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pna.data.attributes import as_json
 from pna.data.division import FoldOptions
 from pna.data.download import sha256_of
-from pna.data.encodings import encoded
+from pna.data.encodings import encoded, encodings_in
 from pna.data.folds import with_folds
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import USUAL
@@ -72,16 +73,36 @@ def kept_graphs(
             del given[name]  # so that files from before there was one are found
     made_from = {"sha256": sha256_of(table), "rdkit": version("rdkit"), **given}
     path = table.with_name(f"{table.name}-{_digest(made_from)}.safetensors")
-    if path.exists() and not rows.strict:
-        for words in GraphSet.load(path).metadata.get(_WARNINGS, ()):
+    kept = None if rows.strict else _kept(path, made_from)
+    if kept is not None:
+        for words in kept.metadata.get(_WARNINGS, ()):
             warnings.warn(words, stacklevel=2)
         return path, None
     with _warnings() as assumed:
         graphs = _made(table, options, rows, workers, progress)
-    metadata = graphs.metadata | {_MADE_FROM: made_from} | ({_WARNINGS: assumed} if assumed else {})
-    graphs = replace(graphs, metadata=metadata)
+    if assumed:
+        graphs = replace(graphs, metadata=graphs.metadata | {_WARNINGS: assumed})
+    return path, _keep(path, made_from, graphs)
+
+
+def _kept(path: Path, made_from: dict[str, Any]) -> GraphSet | None:
+    """The graphs of a kept file; None if it has to be made: it is not there, is damaged, or was
+    made from something else."""
+    if not path.exists():
+        return None
+    try:
+        graphs = GraphSet.load(path)
+    except ValueError as error:
+        warnings.warn(f"{error}; it is made again", stacklevel=3)
+        return None
+    return graphs if graphs.metadata.get(_MADE_FROM) == as_json(made_from) else None
+
+
+def _keep(path: Path, made_from: dict[str, Any], graphs: GraphSet) -> GraphSet:
+    """Write a file of graphs, with what they were made from."""
+    graphs = replace(graphs, metadata=graphs.metadata | {_MADE_FROM: as_json(made_from)})
     graphs.save(path, force=True)
-    return path, graphs
+    return graphs
 
 
 def _made(
@@ -134,14 +155,17 @@ def kept_folds(path: Path, options: FoldOptions, seed: int) -> Path:
     check_readable(path)
     made_from = {"sha256": sha256_of(path), "split_seed": seed, **asdict(options)}
     found = path.with_name(f"{path.stem}-{_digest(made_from)}.safetensors")
-    if not found.exists():
-        with_folds(GraphSet.load(path), options, seed).save(found, force=True)
+    if _kept(found, made_from) is None:
+        _keep(found, made_from, with_folds(GraphSet.load(path), options, seed))
     return found
 
 
-def kept_encodings(path: Path, sizes: Mapping[str, int], progress: Progress | None = None) -> Path:
-    """The file of a graph set with `ENCODINGS` of these sizes, beside that of the set; the set
-    itself if it has them all. It is made if it is not there."""
+def kept_encodings(
+    path: Path, sizes: Mapping[str, int], progress: Progress | None = None
+) -> tuple[Path, list[tuple[str, int]]]:
+    """The file of a graph set with `ENCODINGS` of these sizes, beside that of the set, and the
+    encodings that it has. It is made if it is not there. A set that has them all, of any size, is
+    taken as it is."""
     check_readable(path)
     if kind_of(path) == KIND:
         raise ValueError(
@@ -150,17 +174,19 @@ def kept_encodings(path: Path, sizes: Mapping[str, int], progress: Progress | No
         )
     made_from = {"sha256": sha256_of(path), "encodings": dict(sizes)}
     found = path.with_name(f"{path.stem}-{_digest(made_from)}.safetensors")
-    if found.exists():
-        return found
-    graphs = before = GraphSet.load(path)
-    for done, (name, size) in enumerate(sizes.items()):
-        if progress is not None:
-            progress(done, len(sizes))
-        graphs = encoded(graphs, name, size)
-    if graphs is before:
-        return path
-    graphs.save(found, force=True)
-    return found
+    graphs = _kept(found, made_from)
+    if graphs is None:
+        graphs = before = GraphSet.load(path)
+        for done, (name, size) in enumerate(sizes.items(), 1):
+            graphs = encoded(graphs, name, size)
+            if progress is not None:
+                progress(done, len(sizes))
+        if graphs is before:
+            found = path
+        else:
+            graphs = _keep(found, made_from, graphs)
+    names = {"node": graphs.node_features, "edge": graphs.edge_features}
+    return found, encodings_in(names)
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -109,15 +109,25 @@ def write(
     header = {"format": kind, "version": str(version), "facts": json.dumps(facts)}
     if checksum:
         header["sha256"] = _digest(tensors, header["facts"])
-    content = safetensors.torch.save(tensors, header)
-    if (length := int.from_bytes(content[:_LENGTH], "little")) > MOST_HEADER:
+    content = memoryview(safetensors.torch.save(tensors, header))
+    length = int.from_bytes(content[:_LENGTH], "little")
+    if length > MOST_HEADER:
         raise ValueError(
             f"got names and metadata of {length:,} bytes for {path}, expected at most "
             f"{MOST_HEADER:,}; keep the metadata in a file of its own"
         )
     make_folder(path.parent)
     with replacing(path, binary=True) as file:
-        file.write(content)
+        file.write(_in_order(content[_LENGTH : _LENGTH + length]))
+        file.write(content[_LENGTH + length :])
+
+
+def _in_order(header: memoryview) -> bytes:
+    """The start of a file: the length of its header, and the header in alphabetical order, so that
+    the same content has the same bytes. safetensors writes metadata in a random order."""
+    text = json.dumps(json.loads(bytes(header)), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return len(text).to_bytes(_LENGTH, "little") + text
 
 
 def read(

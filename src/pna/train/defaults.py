@@ -84,7 +84,7 @@ def model_for(
     """`ModelSettings` and arguments of the architecture as given, else of the recipe, with defaults
     that suit these graphs. `sample` is that of the `Settings`: a fan-out for each layer."""
     loss = loss_for(graphs, loss)
-    own = _arguments_of(recipe, convolution, given)
+    own = arguments_of(recipe, convolution, given)
     usual = "stacked" if own else _usual(graphs)["architecture"]
     architecture = given.get("architecture", usual)
     make = lookup("architecture", architecture, ARCHITECTURES)
@@ -113,7 +113,7 @@ def model_for(
     return ModelSettings(convolution, architecture, hidden, init, arguments)
 
 
-def _arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a recipe; raises if it does not fit the model that is given."""
     own = dict(recipe.arguments)
     if not own:

@@ -11,9 +11,7 @@ from pna.nn import PNAConv
 from tests.nn.cases import DEG, PAPER, SCALERS, numbers
 
 WIDTH = 4
-modest = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+modest = settings(max_examples=25, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

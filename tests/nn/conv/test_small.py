@@ -74,7 +74,7 @@ def test_it_is_the_definition(triton, monkeypatch, form, towers):
     assert_equal_in_norm(got, expected, 1e-5)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=6, unique=True),
     convention=st.sampled_from(["paper", "pyg"]),

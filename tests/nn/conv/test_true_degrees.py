@@ -113,7 +113,7 @@ def samples(draw):
     return Graph([(a, b) for a, b, is_kept in edges if is_kept], nodes), degree
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     samples(),
     st.sampled_from([name for name in ("cpu", "reference") if availability()[name] is None]),
