@@ -132,7 +132,7 @@ def test_the_best_rows_have_what_was_chosen(tmp_path: Path):
     held = scores(**{NAMES["with laplacian"]: [0.5] * 4, NAMES["with virtual-node"]: [0.5] * 4})
     save_scores(folder, held)
     small, large = ZINC_BEST.prepared(tmp_path, "benchmark").trials()
-    for trial, hidden, layers in ((small, 35, 8), (large, 70, 10)):
+    for trial, hidden, layers in ((small, 55, 5), (large, 110, 6)):
         assert trial.graphs == Benchmark("zinc", walks=(20, 8), laplacian=(8, 4))
         assert trial.model.arguments["virtual_node"] and trial.model.arguments["layers"] == layers
         assert trial.model.hidden == hidden and trial.settings.epochs == 1000
@@ -140,8 +140,9 @@ def test_the_best_rows_have_what_was_chosen(tmp_path: Path):
 
 
 @pytest.mark.parametrize("names", [
-    (), ("without feed-forward",), ("with virtual-node", "with laplacian"), ("with sum",),
+    (), ("with feed-forward",), ("with virtual-node", "with laplacian"), ("with sum",),
     ("without scalers",), ("with sum", "with virtual-node", "with laplacian"),
+    ("without scalers", "without edge-states", "with feed-forward", "with laplacian"),
 ])  # fmt: skip
 def test_the_best_rows_keep_to_their_sizes(names: tuple[str, ...]) -> None:
     """With changes that add parameters."""
@@ -152,7 +153,7 @@ def test_the_best_rows_keep_to_their_sizes(names: tuple[str, ...]) -> None:
         graphs = made(experiment.benchmark)
         trials = replace(experiment, choice=choice).trials()
         for trial, limit in zip(trials, most.get(experiment.benchmark, (110_000,)), strict=True):
-            assert 0.65 * limit < parameters(trial, graphs) <= limit
+            assert 0.5 * limit < parameters(trial, graphs) <= limit
 
 
 def test_other_sets_get_the_block_without_its_encodings() -> None:
@@ -161,7 +162,7 @@ def test_other_sets_get_the_block_without_its_encodings() -> None:
         (trial,) = replace(experiment, choice=choice).trials()
         assert trial.graphs == Benchmark(experiment.benchmark)
         assert trial.model.arguments["norm"] == "layer"
-        assert trial.model.arguments["feed_forward"] == BLOCK.arguments["feed_forward"]
+        assert trial.model.arguments["norm_before_mixing"]
         assert trial.settings.schedule == "cosine" and trial.settings.average == 0.999
         assert trial.settings.seed == 200
     photographs = SUPERPIXELS_BEST[1].trials()[0].model.arguments
@@ -178,9 +179,11 @@ def test_the_six_tasks_are_trained_four_times_as_long() -> None:
     assert [trial.model.hidden for trial in MULTITASK_BEST.trials()] == [16, 16, 32]
 
 
-def test_changes_together_take_the_least_width():
+def test_changes_together_multiply_the_width():
+    """60 times 45, 50, 55, 55, 65 and 70 sixtieths is 39.8."""
     found = together(BLOCK, CHANGES)
-    assert found.hidden == 35 and found.arguments["feed_forward"] == 0
+    assert found.hidden == 35 and found.arguments["feed_forward"] == 1
+    assert together(BLOCK, ()) == BLOCK
     assert found.arguments["aggregators"][-1] == "sum"
     assert found.walks == (0, 0) and found.laplacian == (8, 4)
     edges = [change for change in CHANGES if change.name == "without edge-walks"]

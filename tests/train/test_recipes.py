@@ -86,10 +86,11 @@ def test_graphs_get_the_features_and_other_options_come_first(data: Path, tmp_pa
     assert config.settings.epochs == 1 and config.settings.average == BEST.settings["average"]
     arguments = config.model.arguments
     assert (config.model.hidden, arguments["towers"], arguments["dropout"]) == (10, 5, 0.1)
-    assert arguments["layers"] == 8 and arguments["edge_updates"]
+    assert arguments["out_channels"] == 5
+    assert arguments["layers"] == 5 and arguments["edge_updates"]
 
     made_at = kept.stat().st_mtime_ns
-    run("train", data, "--recipe", "best", "--out", tmp_path / "two", "--hidden", 5, *SHORT)
+    run("train", data, "--recipe", "best", "--out", tmp_path / "two", "--hidden", 10, *SHORT)
     assert kept.stat().st_mtime_ns == made_at  # used again
     run("predict", out, data, "--out", tmp_path / "p.csv", "--device", "cpu")  # bare graphs
     run("predict", out, kept, "--out", tmp_path / "q.csv", "--device", "cpu")
@@ -115,14 +116,14 @@ def test_a_kept_file_that_is_damaged_or_of_other_graphs_is_made_again(
 
 def test_walks_of_edges_that_are_not_used_are_not_computed(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run("train", data, "--recipe", "best", "--out", out, "--hidden", 5, "--no-edges", *SHORT)
+    run("train", data, "--recipe", "best", "--out", out, "--hidden", 10, "--no-edges", *SHORT)
     assert steps_of(GraphSet.load(Path(Run(out).config.data["path"]))) == (20, 0)
 
 
 def test_a_set_that_has_the_features_is_taken_as_it_is(data: Path, tmp_path: Path) -> None:
     with_walks(GraphSet.load(data), 3, 2).save(data, force=True)
     printed = run(
-        "train", data, "--recipe", "best", "--out", tmp_path / "run", "--hidden", 5, *SHORT
+        "train", data, "--recipe", "best", "--out", tmp_path / "run", "--hidden", 10, *SHORT
     )
     assert not list(tmp_path.glob("own-*.safetensors"))
     assert "encodings edge-walks=2, walks=3 are in" in printed
@@ -134,7 +135,7 @@ def test_what_a_recipe_does_not_fit_is_refused(data: Path, tmp_path: Path) -> No
     printed = run("train", data, "--recipe", "best", "--out", out, "--model", "gin")
     assert "got the model 'gin' with a recipe, expected one with towers and edge" in printed
     printed = run("train", data, "--recipe", "best", "--out", out, "--hidden", 12)
-    assert "got hidden=12 with a recipe of 5 towers" in printed and "set it to 10 or 15" in printed
+    assert "a multiple of 5 above it; set it to 10 or 15" in printed
     printed = run("train", data, "--recipe", "best", "--out", out, "--architecture", "standard")
     assert "got architecture=standard with a recipe, expected stacked" in printed
     assert "unknown recipe 'bset'; did you mean 'best'?" in run("train", data, "--recipe", "bset")

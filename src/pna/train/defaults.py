@@ -130,12 +130,13 @@ def arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) -> 
             f"features: {', '.join(able)}; leave one of them out"
         )
     hidden, towers = given.get("hidden", own["hidden"]), own["towers"]
-    if hidden % towers:
-        near = max(hidden // towers, 1) * towers
+    if hidden % towers or hidden == towers:
+        near = max(hidden // towers, 2) * towers
         raise ValueError(
             f"got hidden={hidden} with a recipe of {towers} towers, expected a multiple of "
-            f"{towers}; set it to {near} or {near + towers}"
+            f"{towers} above it; set it to {near} or {near + towers}"
         )
+    own["out_channels"] = hidden - towers  # the last layer is narrower, as in the recipe
     return own
 
 

@@ -16,17 +16,18 @@ class Recipe:
     settings: Mapping[str, Any]
 
 
-#: Deep, for sets of some thousands of graphs: docs/recipes.md says how it was found.
+#: For sets of some thousands of graphs: docs/recipes.md says how it was found.
 BEST = Recipe(
     encodings={"walks": 20, "edge-walks": 8},
     arguments={
-        "hidden": 40, "layers": 8, "towers": 5, "divide_input": True, "encode_edges": False,
-        "edge_width": 14, "edge_updates": True, "feed_forward": 1.0, "dropout_first": True,
+        "hidden": 60, "layers": 5, "out_channels": 55, "towers": 5, "divide_input": True,
+        "norm_before_mixing": True, "graph_norm": True, "encode_edges": False, "edge_width": 14,
+        "edge_updates": True,
     },
     settings={
         "epochs": 400, "patience": None, "batch_size": 64, "shuffle": True,
         "optimiser": "adamw", "lr": (2e-3,), "weight_decay": (0.03,), "schedule": "cosine",
-        "warmup": 10, "average": 0.999, "clip": 1.0,
+        "warmup": 10, "average": 0.999,
     },
 )  # fmt: skip
 
