@@ -147,6 +147,8 @@ def test_rows_of_the_same_run_are_not_run_again(tmp_path, trained) -> None:
     )
     other = run(tmp_path, multitask, models=["gcn"], members=3)  # which is another run
     assert len(other.populations["gcn"].members) == 3
+    with pytest.raises(ValueError, match=r"got 2 members for gcn, of which .* has 3, expected at"):
+        run(tmp_path, multitask, models=["gcn"], members=2)
 
 
 @pytest.mark.covering(0, always=True)

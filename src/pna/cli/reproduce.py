@@ -88,6 +88,7 @@ def reproduce(
     from pna.paper.reproduce import Options, plan
     from pna.paper.reproduce import reproduce as run
     from pna.paper.results import SCORES
+    from pna.paper.workers import sigterm_as_ctrl_c
     from pna.train.distributed import device_of
 
     if name in GROUPS and not list_all:
@@ -161,7 +162,7 @@ def reproduce(
                 console, "quick: few graphs and epochs, to check that it works; not evidence"
             )
         try:
-            with progress(console, "epochs") as update:
+            with sigterm_as_ctrl_c(), progress(console, "epochs") as update:
 
                 def on_epoch(which: str, epoch: int) -> None:
                     done[which] = epoch

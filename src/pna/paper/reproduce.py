@@ -102,6 +102,17 @@ def reproduce(
         log(_told(stored, results, options.again is not None))
     if not trials:
         return load(out)[0]
+    for trial in trials:
+        name = trial.variant.name
+        count = len(results.rows[name].population.members) if name in results.rows else 0
+        if count > trial.settings.members:
+            raise ValueError(
+                f"got {trial.settings.members} members for {name}, of which {out} has {count}, "
+                f"expected at least as many, as they would be replaced; choose another folder "
+                "(--out), or leave --members out"
+            )
+        if count:
+            log(f"{name}: a row of {count} members is there, and will be replaced")
     by_folder: dict[Path, list[PlannedRun]] = {}  # some trials are the same where it is quick
     for trial in trials:
         by_folder.setdefault((options.again or runs) / folder_of(trial), []).append(trial)
@@ -111,9 +122,6 @@ def reproduce(
     files = _make_files({trial.graphs for trial in trials} | {tests}, runs, options.workers, log)
     tasks, baseline = baseline_errors(files[tests], experiment.measured, experiment.metric)
     results.check(baseline)
-    for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
-        count = len(results.rows[name].population.members)
-        log(f"{name}: a row of {count} members is there, and will be replaced")
     counts = sorted({trial.settings.members for trial in trials})
     log(f"training {len(trials)} populations of {', '.join(map(str, counts))}")
     jobs = [

@@ -49,7 +49,7 @@ def run_jobs(
         try:
             with _without_ctrl_c():
                 running = [pool.submit(_run_job, function, job) for job in jobs]
-            with _sigterm_as_ctrl_c():
+            with sigterm_as_ctrl_c():
                 _forward_reports(running, reports, on_epoch, on_done)
             return [future.result() for future in running]
         except BrokenProcessPool as error:
@@ -95,7 +95,7 @@ def _without_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
+def sigterm_as_ctrl_c() -> Iterator[None]:
     """Handle SIGTERM as Ctrl-C, so that workers do not outlive this process."""
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
