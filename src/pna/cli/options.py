@@ -29,7 +29,7 @@ from pna.train.defaults import (
     OF_FEW_MOLECULES,
     OF_MANY_MOLECULES,
 )
-from pna.train.recipes import FEW, RECIPES, USUAL, Recipe
+from pna.train.recipes import FEW, RECIPES, USUAL, ModelRecipe
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
@@ -408,7 +408,7 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def recipe_of(given: Mapping[str, Any]) -> Recipe:
+def recipe_of(given: Mapping[str, Any]) -> ModelRecipe:
     """The recipe that is given, or the usual one."""
     return lookup("recipe", given.get("recipe", USUAL), RECIPES)
 

@@ -12,7 +12,7 @@ from pna.data.molecule_features import RECORD
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES, DEFAULTS
 from pna.nn.registry import CONVOLUTIONS
-from pna.train.recipes import RECIPES, USUAL, Recipe
+from pna.train.recipes import RECIPES, USUAL, ModelRecipe
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import LOSSES
 
@@ -46,7 +46,9 @@ SEEDS = 1024
 NONE = RECIPES[USUAL]
 
 
-def settings_for(graphs: GraphSet, given: Mapping[str, Any], recipe: Recipe = NONE) -> Settings:
+def settings_for(
+    graphs: GraphSet, given: Mapping[str, Any], recipe: ModelRecipe = NONE
+) -> Settings:
     """`Settings` as given, else of the recipe, with defaults that suit these graphs."""
     names = {f.name for f in fields(Settings)}
     usual = {name: value for name, value in _usual(graphs).items() if name in names}
@@ -79,7 +81,7 @@ def model_for(
     given: Mapping[str, Any],
     loss: str | Mapping[str, str] | None = None,
     sample: Sequence[int] = (),
-    recipe: Recipe = NONE,
+    recipe: ModelRecipe = NONE,
 ) -> ModelSettings:
     """`ModelSettings` and arguments of the architecture as given, else of the recipe, with defaults
     that suit these graphs. `sample` is that of the `Settings`: a fan-out for each layer."""
@@ -113,7 +115,7 @@ def model_for(
     return ModelSettings(convolution, architecture, hidden, init, arguments)
 
 
-def arguments_of(recipe: Recipe, convolution: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(recipe: ModelRecipe, convolution: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a recipe; raises if it does not fit the model that is given."""
     own = dict(recipe.arguments)
     if not own:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ModelRecipe:
     """What a recipe sets. What is given besides comes first. Nothing has a default."""
 
     encodings: Mapping[str, int]  # of `pna.data.encodings.ENCODINGS`, with their sizes
@@ -17,7 +17,7 @@ class Recipe:
 
 
 #: For sets of some thousands of graphs: docs/recipes.md says how it was found.
-BEST = Recipe(
+BEST = ModelRecipe(
     encodings={"walks": 20, "edge-walks": 8},
     arguments={
         "hidden": 60, "layers": 5, "out_channels": 55, "towers": 5, "divide_input": True,
@@ -34,4 +34,4 @@ BEST = Recipe(
 USUAL = "usual"
 #: Graphs to train on below which a recipe other than the usual one is doubtful.
 FEW = 2000
-RECIPES = {USUAL: Recipe({}, {}, {}), "best": BEST}
+RECIPES = {USUAL: ModelRecipe({}, {}, {}), "best": BEST}
