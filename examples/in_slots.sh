@@ -12,7 +12,7 @@
 # the time was up, and 1 if a command failed: the other commands of its lane still run.
 set -mu  # -m: a process in the background receives the interrupt
 
-seconds=$1
+seconds=${1:?expected a number of seconds, such as 540}
 grace=60  # seconds to save a checkpoint
 unfinished=75
 mkdir -p runs

@@ -209,8 +209,8 @@ def those_stored(folder: Path, chosen: list[Variant]) -> list[Variant]:
     """The chosen populations of which a folder has results."""
     from pna.paper.results import SCORES, load
 
-    is_there = (folder / SCORES).is_file()
-    found = [v for v in chosen if is_there and v.name in load(folder)[0].populations]
+    stored = load(folder)[0].populations if (folder / SCORES).is_file() else {}
+    found = [v for v in chosen if v.name in stored]
     if not found:
         raise ValueError(
             f"got --again for {', '.join(v.name for v in chosen)}, of which {folder} has no "

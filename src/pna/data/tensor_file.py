@@ -110,24 +110,25 @@ def write(
     if checksum:
         header["sha256"] = _digest(tensors, header["facts"])
     content = memoryview(safetensors.torch.save(tensors, header))
-    length = int.from_bytes(content[:_LENGTH], "little")
-    if length > MOST_HEADER:
+    begin = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    names = _sorted(bytes(content[_LENGTH:begin]))
+    if len(names) > MOST_HEADER:
         raise ValueError(
-            f"got names and metadata of {length:,} bytes for {path}, expected at most "
+            f"got names and metadata of {len(names):,} bytes for {path}, expected at most "
             f"{MOST_HEADER:,}; keep the metadata in a file of its own"
         )
     make_folder(path.parent)
     with replacing(path, binary=True) as file:
-        file.write(_in_order(content[_LENGTH : _LENGTH + length]))
-        file.write(content[_LENGTH + length :])
+        file.write(len(names).to_bytes(_LENGTH, "little") + names)
+        file.write(content[begin:])
 
 
-def _in_order(header: memoryview) -> bytes:
-    """The start of a file: the length of its header, and the header in alphabetical order, so that
-    the same content has the same bytes. safetensors writes metadata in a random order."""
-    text = json.dumps(json.loads(bytes(header)), sort_keys=True, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _LENGTH)
-    return len(text).to_bytes(_LENGTH, "little") + text
+def _sorted(header: bytes) -> bytes:
+    """A header in alphabetical order, so that equal content has equal bytes: safetensors writes
+    metadata in a random order. Spaces make its length a multiple of eight."""
+    entries = json.loads(header)
+    text = json.dumps(entries, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return text + b" " * (-len(text) % _LENGTH)
 
 
 def read(

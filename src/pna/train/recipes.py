@@ -32,6 +32,6 @@ BEST = ModelRecipe(
 )  # fmt: skip
 
 USUAL = "usual"
-#: Graphs to train on below which a recipe other than the usual one is doubtful.
+#: Graphs below which a recipe other than the usual one is doubtful.
 FEW = 2000
 RECIPES = {USUAL: ModelRecipe({}, {}, {}), "best": BEST}
