@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pna.ops.aggregators import NAMES
 from pna.ops.streams import SideStream
 from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
@@ -65,6 +66,18 @@ def test_recorded_steps_with_weights_of_graphs(settings):
             assert_near(got.cpu(), expected, 5e-5)
         for name, sums in captured.adam.state_dict().items():
             assert_near(sums.cpu(), plain.adam.state_dict()[name], 5e-4, name)
+
+
+@pytest.mark.parametrize("aggregator", [*NAMES, "moment_3"])
+def test_steps_with_every_aggregator_are_recorded(aggregator):
+    """A recorded step cannot copy a number from the CPU."""
+    graphs = random_graphs(train=23, validation=7)
+    model = with_arguments(SMALL["pna recurrent"], aggregators=("mean", aggregator))
+    options = {"device": "cuda", "dtype": torch.float32}
+    captured = trainer_of(graphs, model, BASE, **options)
+    called = trainer_of(graphs, model, BASE, capture=False, pad=True, **options)
+    for epoch in range(4):
+        assert torch.equal(captured.run_epoch(epoch)[0], called.run_epoch(epoch)[0])
 
 
 #: Towers that all see all features, a table of edges, an encoder of it, and a layer that mixes.

@@ -285,7 +285,9 @@ class Softmax(Aggregator):
         return self._of(hood.messages, hood)
 
     def _of(self, values: Tensor, hood: Neighbourhoods) -> Tensor:
-        temperature = torch.as_tensor(self.temperature, dtype=values.dtype, device=values.device)
+        temperature = self.temperature
+        if isinstance(temperature, Tensor):  # a number is no copy from the CPU, which breaks capture
+            temperature = temperature.to(values)
         logits = temperature * values
         if self.weight is None:
             exponentials = (logits - hood.to_slots(hood.largest(logits))).exp()
