@@ -335,6 +335,5 @@ def test_pna_and_its_nearest_rivals_have_more_runs_than_the_rest() -> None:
              "mpnn-sum edges"}  # fmt: skip
     for name, count in counts("zinc").items():
         assert count == (8 if name.replace(" authors-weights", "") in close else 4)
-    for name, count in counts("molhiv").items():
-        assert count == (30 if name in {"pna", "pna-no-scalers", "gcn"} else 10)
+    assert set(counts("molhiv").values()) == {10}
     assert set(counts("zinc", members=2).values()) == {2}
