@@ -47,7 +47,7 @@ def test_trains_and_shows_then_trains_again_and_compares(tmp_path, monkeypatch):
     options = ("multitask", "--quick", "--workers", 1, "--device", "cpu", "--again")
     with monkeypatch.context() as patch:
         patch.setattr("pna.paper.reproduce.test", interrupt)
-        assert "--resume, with the same options" in run(*options, "--models", "gcn").output
+        assert "the same command with --resume" in run(*options, "--models", "gcn").output
     again = run(*options, "--models", "gcn,gat", "--resume")
     assert again.exit_code == 0, again.output
     assert "left out, as quick/multitask/paper-tuned has no results of them: gat" in again.output
@@ -57,6 +57,10 @@ def test_trains_and_shows_then_trains_again_and_compares(tmp_path, monkeypatch):
     other = tmp_path / "quick-again" / "multitask" / "paper-tuned"
     assert list(json.loads((other / "facts.json").read_text())["populations"]) == ["gcn"]
     assert "Nothing was trained" in run(*options, "--models", "gcn").output
+    shown = run(*options[:-1], "--models", "gcn").output
+    assert "1 other rows are stored: pna report quick" in shown
+    rows = [line.split()[0] for line in shown.splitlines() if line.split()[1:3] == ["all", "2"]]
+    assert rows and {*rows} == {"GCN"}
     none = run(*options, "--models", "gat")
     assert none.exit_code == 1 and "got --again for gat, of which" in none.output
 
@@ -126,7 +130,7 @@ def test_a_benchmark_with_edges_alone_then_without(tmp_path, monkeypatch):
     }
     held = json.loads((folder / "facts.json").read_text())["populations"]
     assert list(held) == ["gated-gcn edges", "mpnn-sum edges", "mpnn-sum deep"]
-    assert "paper, not run here" in done.output and "0.188" in done.output
+    assert "0.288" in done.output and "0.188" not in done.output, "the chosen rows alone"
     others = run("zinc", "--model", "mpnn-sum,gated-gcn", "--no-edges", *options)
     assert others.exit_code == 0, others.output
     both = json.loads((folder / "facts.json").read_text())["populations"]

@@ -7,6 +7,7 @@ import pytest
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
 from pna.report.read import ExperimentResult, find, in_order
+from pna.report.results import MEAN, tables
 from tests.report.made import Errors, make, steadily
 
 
@@ -90,3 +91,18 @@ def test_curves(tmp_path: Path) -> None:
     ]
     (folder / "curves.csv").unlink()
     assert ExperimentResult.read(folder).curves == {}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_table_can_be_of_one_population(name: str, tmp_path: Path) -> None:
+    whole = ExperimentResult.read(make(tmp_path, name))
+    variants = EXPERIMENTS[name].variants
+    for variant in {v.name: v for v in (variants[0], variants[-1])}.values():
+        alone = whole.only([variant])
+        assert alone.names == [variant.name]
+        others = [v for v in EXPERIMENTS[name].variants if v.label != variant.label]
+        shown = tables(alone)
+        assert shown
+        for table in shown:
+            assert {row[0] for row in table.rows} - {"", MEAN}, "it has the population"
+            assert not any(other.label == row[0] for row in table.rows for other in others)

@@ -171,14 +171,12 @@ def reproduce(
                 run(experiment, folder, runs, options, on_epoch, partial(print_line, console))
         except KeyboardInterrupt:
             kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
-            print_error(
-                f"stopped{kept}; to continue: pna reproduce {name} --resume, with the same options"
-            )
+            print_error(f"stopped{kept}; to continue, run the same command with --resume")
             raise typer.Exit(130) from None
         if again:
             print_comparison(stored, folder, console)
         else:
-            show(folder, console, redraw=bool(trials))
+            show(folder, console, chosen, redraw=bool(trials))
         if weights is not None:
             keep(experiment, folder, runs, options, weights, console)
     taken = timedelta(seconds=round(time.monotonic() - begin))
@@ -249,16 +247,19 @@ def _with(edges: bool) -> str:
     return "with" if edges else "without"
 
 
-def show(folder: Path, console: Console, redraw: bool) -> None:
-    """Print the tables and verdicts of results, and draw their figures; without `redraw` only if
-    there are none, so that stored results stay as they are."""
+def show(folder: Path, console: Console, chosen: list[Variant], redraw: bool) -> None:
+    """Print the tables of the chosen populations, verdicts of all, and draw their figures; without
+    `redraw` only if there are none, so that stored results stay as they are."""
     from pna.report.read import ExperimentResult
     from pna.report.results import claims, tables
     from pna.report.tables import print_table
 
     result = ExperimentResult.read(folder)
-    for table in (*tables(result), *claims(result)):
+    for table in (*tables(result.only(chosen)), *claims(result)):
         print_table(console, table)
+    left_out = result.scores.populations.keys() - {variant.name for variant in chosen}
+    if left_out:
+        print_line(console, f"{len(left_out)} other rows are stored: pna report {folder}")
     if not redraw and any(folder.glob("*.svg")):
         return
     if find_spec("matplotlib") is None:

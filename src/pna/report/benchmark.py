@@ -93,8 +93,9 @@ def _scores(cells: Cells) -> TextTable:
             lines = {
                 "last epoch": [cells.shown(name, LAST, digits) for name in names],
                 "best epoch": [cells.shown(name, BEST, digits) for name in names],
-                "paper": [cells.printed(name, digits) for name in names],
             }
+            if any(cells.published(name) is not None for name in names):
+                lines["paper"] = [cells.printed(name, digits) for name in names]
             found = [cells.measured(name, f"test, {scored}") for name in names]
             means = [math.nan if value is None else sign * value.mean for value in found]
         blocks.append(RowGroup(label, lines, row == "pna", means, scored))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pna.names import lookup
-from pna.paper.experiment import Experiment
+from pna.paper.experiment import Experiment, Variant
 from pna.paper.published import Published, published
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import CURVES, FACTS, SCORES, agrees, load, load_curves
@@ -44,6 +44,20 @@ class ExperimentResult:
             )
         curves = load_curves(folder / CURVES)
         return cls(experiment, scores, facts, published(experiment.name), curves)
+
+    def only(self, variants: Sequence[Variant]) -> ExperimentResult:
+        """The results of some populations, as if the experiment had no others."""
+        names = {variant.name for variant in variants}
+        groups = {variant.group for variant in variants}
+        experiment = replace(
+            self.experiment,
+            variants=tuple(variants),
+            groups={name: label for name, label in self.experiment.groups.items()
+                    if name in groups},
+        )  # fmt: skip
+        populations = {n: p for n, p in self.scores.populations.items() if n in names}
+        scores = replace(self.scores, populations=populations)
+        return replace(self, experiment=experiment, scores=scores)
 
     @property
     def title(self) -> str:
