@@ -286,7 +286,7 @@ class Softmax(Aggregator):
 
     def _of(self, values: Tensor, hood: Neighbourhoods) -> Tensor:
         temperature = self.temperature
-        if isinstance(temperature, Tensor):  # a number is no copy from the CPU, which breaks capture
+        if isinstance(temperature, Tensor):  # a number stays one: a copy of it breaks capture
             temperature = temperature.to(values)
         logits = temperature * values
         if self.weight is None:
