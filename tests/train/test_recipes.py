@@ -18,7 +18,7 @@ from pna.data.walks import steps_of, with_walks
 from pna.paper.best import BLOCK, INGREDIENTS, choose, together
 from pna.paper.results import load_for_choice
 from pna.train import Run
-from pna.train.defaults import model_for, settings_for
+from pna.train.defaults import arguments_of, model_for, settings_for
 from pna.train.models import build, fitted
 from pna.train.recipes import BEST, RECIPES
 from pna.train.settings import Settings
@@ -130,12 +130,19 @@ def test_a_set_that_has_the_features_is_taken_as_it_is(data: Path, tmp_path: Pat
     assert Run(tmp_path / "run").config.model.in_channels == 4
 
 
+def test_other_towers_have_a_last_layer_of_their_own_width() -> None:
+    assert arguments_of(BEST, "pna", {"towers": 3})["out_channels"] == 57
+    assert arguments_of(BEST, "pna", {"towers": 2, "hidden": 10})["out_channels"] == 8
+    with pytest.raises(ValueError, match="a recipe of 7 towers, expected a multiple of 7"):
+        arguments_of(BEST, "pna", {"towers": 7})
+
+
 def test_what_a_recipe_does_not_fit_is_refused(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     printed = run("train", data, "--recipe", "best", "--out", out, "--model", "gin")
     assert "got the model 'gin' with a recipe, expected one with towers and edge" in printed
     printed = run("train", data, "--recipe", "best", "--out", out, "--hidden", 12)
-    assert "a multiple of 5 above it; set it to 10 or 15" in printed
+    assert "a multiple of 5 above it; set hidden to 10 or 15" in printed
     printed = run("train", data, "--recipe", "best", "--out", out, "--architecture", "standard")
     assert "got architecture=standard with a recipe, expected stacked" in printed
     assert "unknown recipe 'bset'; did you mean 'best'?" in run("train", data, "--recipe", "bset")

@@ -154,11 +154,11 @@ def _make_files(
         if not (runs / f"{source.name}.safetensors").is_file():
             log(f"making the graphs {source.name}")
         with alone(runs):  # a second process finds the graphs that the first has made
-            files[source] = source.made(runs, workers, _throttled(log))
+            files[source] = source.made(runs, workers, throttled(log))
     return files
 
 
-def _throttled(log: Callable[[str], None]) -> Progress:
+def throttled(log: Callable[[str], None]) -> Progress:
     """Report how many graphs are made, every few seconds."""
     last = time.monotonic()
 

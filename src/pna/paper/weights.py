@@ -10,7 +10,7 @@ import numpy as np
 
 from pna.paper.experiment import Experiment
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import Options, folder_of
+from pna.paper.reproduce import Options, folder_of, throttled
 from pna.train.run import Run, write_json, write_member
 
 ORIGIN = "origin.json"  # in the folder of a run: of which population it is a member
@@ -68,7 +68,7 @@ def make_graphs_of(run: Path, log: Callable[[str], None] = lambda _: None) -> No
             for trial in experiment.trials(protocol, recipe, quick=quick):
                 if trial.graphs.name == path.stem:
                     log(f"making the graphs {path}")
-                    trial.graphs.made(path.parent)
+                    trial.graphs.made(path.parent, progress=throttled(log))
                     return
 
 

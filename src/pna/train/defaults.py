@@ -131,12 +131,12 @@ def arguments_of(recipe: ModelRecipe, convolution: str, given: Mapping[str, Any]
             f"got the model {convolution!r} with a recipe, expected one with towers and edge "
             f"features: {', '.join(able)}; leave one of them out"
         )
-    hidden, towers = given.get("hidden", own["hidden"]), own["towers"]
-    if hidden % towers or hidden == towers:
+    hidden, towers = (given.get(name, own[name]) for name in ("hidden", "towers"))
+    if towers > 0 and (hidden % towers or hidden == towers):
         near = max(hidden // towers, 2) * towers
         raise ValueError(
             f"got hidden={hidden} with a recipe of {towers} towers, expected a multiple of "
-            f"{towers} above it; set it to {near} or {near + towers}"
+            f"{towers} above it; set hidden to {near} or {near + towers}"
         )
     own["out_channels"] = hidden - towers  # the last layer is narrower, as in the recipe
     return own
