@@ -13,7 +13,6 @@ from pna.report.tables import (
     print_table,
     to_html,
     to_markdown,
-    to_rich,
 )
 
 TABLE = TextTable(
@@ -48,7 +47,7 @@ def test_estimates_have_an_interval_if_there_is_one() -> None:
 
 def test_the_terminal_shows_every_cell() -> None:
     out = io.StringIO()
-    Console(file=out, width=80).print(to_rich(TABLE))
+    print_table(Console(file=out, width=80), TABLE)
     shown = out.getvalue()
     for text in ("A <title>", "model", "spectral", "radius of it", "[a] & b", "−2.00", "x|y"):
         assert text in shown

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from pna.paper.scores import Estimate
 from pna.report.page import render
@@ -94,10 +95,8 @@ def least(means: Mapping[int, Sequence[float]], first: int) -> frozenset[tuple[i
 
 
 def to_rich(table: TextTable) -> RichTable:
-    """For the terminal; `print_table` makes it wide enough for all numbers."""
-    shown = RichTable(
-        title=escape_markup(table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
-    )
+    """For the terminal, without the title; `print_table` makes it wide enough for all numbers."""
+    shown = RichTable(box=SIMPLE_HEAD)
     for c, head in enumerate(table.heads):
         longest = max((len(row[c]) for row in table.rows), default=0)
         if table.words == len(table.heads):  # sentences
@@ -119,8 +118,10 @@ def to_rich(table: TextTable) -> RichTable:
 
 
 def print_table(console: Console, table: TextTable) -> None:
-    """Print a table. A terminal too narrow for it breaks lines, and truncates no number."""
+    """Print a table below its title, which may be longer than its rows. A terminal too narrow for
+    it breaks lines, and truncates no number."""
     shown = to_rich(table)
+    console.print(Text(table.title, style="bold"))
     least = Measurement.get(console, console.options.update(width=_ANY), shown).minimum
     if least > console.width:
         shown.width = least
