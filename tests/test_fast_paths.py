@@ -90,19 +90,22 @@ def of_degree_linear(width: int, outputs: int, factors: int = 3, nodes: int = 40
 
 def of_layer(
     channels: int = 4, call: Callable[[PNAConv], Callable[..., Tensor]] = lambda conv: conv,
-    edge_types: int = 0, graph: Graph = SPARSE, **arguments: object,
+    edge_types: int = 0, edge_features: int = 0, graph: Graph = SPARSE, **arguments: object,
 ) -> Case:  # fmt: skip
     def run(device: torch.device) -> Outcome:
         adjacency = graph.adjacency(device)
         torch.manual_seed(0)
         deg = torch.bincount(adjacency.degree.cpu())
-        given = dict(arguments) | ({"edge_dim": 3} if edge_types else {})
+        given = dict(arguments) | ({"edge_dim": 3} if edge_types or edge_features else {})
         conv = PNAConv(channels, channels, list(USUAL), list(SCALERS), deg, **given).to(device)
         x = normal(device, 0, adjacency.num_receivers, channels)
         table = normal(device, 1, max(edge_types, 1), 3)
         index = torch.arange(adjacency.num_edges, device=device) % max(edge_types, 1)
         edge = ((table, index),) if edge_types else ()
-        leaves = (x, *([table] if edge_types else []), *conv.parameters())
+        if edge_features:
+            table = normal(device, 1, adjacency.num_edges, 3)
+            edge = (table,)
+        leaves = (x, *([table] if edge else []), *conv.parameters())
         return outcome(call(conv)(x, adjacency, *edge), *leaves)
 
     return run
@@ -299,6 +302,7 @@ CASES: dict[str, Case] = {
     "grouped": of_layer(graph=MANY),
     "few_nodes": of_few_nodes,
     "divided": of_layer(towers=2, divide_input=True),
+    "edge_products": of_layer(edge_features=3),
     "joined_towers": of_layer(call=lambda conv: conv.prepared(), towers=2),
     "prepared": of_layer(call=lambda conv: conv.prepared()),
     "attention": of_attention,

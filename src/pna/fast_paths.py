@@ -157,6 +157,11 @@ FAST_PATHS: dict[str, FastPath] = {
         "A product for each part of M and U, where towers divide the input.",
         (),
     ),
+    "edge_products": FastPath(
+        (CPU,), "nn/conv/inputs.py",
+        "Edge features of up to 16 columns multiplied inside the kernel, also for few messages.",
+        (),
+    ),
     "joined_towers": FastPath(
         BOTH, "nn/conv/pna.py",
         "A narrow layer with its towers one by one.",

@@ -82,6 +82,7 @@ MOLECULES = (
     Case("molecules", 3_000, 6_500, 64, compiled=True, recorded=True),
     Case("molecules, fresh edges", 3_000, 6_500, 64, compiled=True, recorded=True, fresh=True),
     Case("molecule, fresh edges", 24, 52, 64, fresh=True),
+    Case("bond features, fresh edges", 3_000, 6_500, 64, edge_dim=8, fresh=True),
 )
 #: Widths, degrees and edges other than those of "layer", and its numbers of fewer bits.
 SHAPES = (

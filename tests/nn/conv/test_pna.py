@@ -13,7 +13,7 @@ import pna
 from pna import fast_paths
 from pna.degree import Linear, Power
 from pna.nn import PNAConv
-from pna.nn.conv import fused
+from pna.nn.conv import fused, inputs
 from pna.ops.aggregators import KthSmallest, Moment, Softmax, Softmin, Std
 from pna.ops.backend import availability
 from tests.nn.cases import (
@@ -201,7 +201,7 @@ def test_reset_parameters(device):
 # Which gradients are asked for, and how tensors lie in memory
 
 
-FORMS = ["none", "narrow", "wide", "table"]
+FORMS = ["none", "narrow", "narrow of many edges", "wide", "table"]
 
 
 def case_of(fast, form, towers=2):
@@ -214,7 +214,9 @@ def case_of(fast, form, towers=2):
     index = torch.tensor([1, 0, 1], device=fast.device)
 
     def run(x, edge_attr=None):
-        return layer(x, edge_index, (edge_attr, index) if form == "table" else edge_attr)
+        off = ["edge_products"] if form == "narrow of many edges" else []
+        with fast_paths.without(*off):
+            return layer(x, edge_index, (edge_attr, index) if form == "table" else edge_attr)
 
     return layer, leaves, run
 
@@ -407,7 +409,8 @@ NODES, EDGES, WIDTH = 30, 2000, 32
 
 @pytest.mark.parametrize("form", ["none", "table", "narrow"])
 @pytest.mark.parametrize("towers", [1, 2])
-def test_nothing_has_a_row_of_features_for_each_edge(cpu, form, towers):
+def test_nothing_has_a_row_of_features_for_each_edge(cpu, monkeypatch, form, towers):
+    monkeypatch.setattr(inputs, "_FEW_MESSAGES", EDGES * towers * WIDTH - 1)
     edge_dim = None if form == "none" else 4
     layer, _ = made(
         "cpu",

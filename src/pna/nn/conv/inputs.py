@@ -8,12 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops.request import check_table
 from pna.visible import values_readable
 
 #: Edge features up to this width are multiplied inside the kernel, wider ones before it.
 NARROW = 16
+
+#: Edges × columns of messages up to which a CPU multiplies narrow ones before the kernel too. The
+#: product then fits in its cache, and layers of small graphs have a kernel for it.
+_FEW_MESSAGES = 2**21
 
 EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
 
@@ -205,14 +210,26 @@ def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
         )
 
 
-def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
+def edge_inputs(
+    edge_attr: EdgeFeatures, columns: int | None = None
+) -> tuple[Tensor | None, Tensor | None]:
     """Convert edge features to the form that `edge_term` accepts: (features, None), (table, index),
-    (basis, coefficients), or, if they are narrow, (None, features)."""
+    (basis, coefficients), or, if they are narrow and messages of so many `columns` are not few,
+    (None, features)."""
     if isinstance(edge_attr, tuple | list):
         table, index = edge_attr
         return table, index
-    narrow = edge_attr is not None and edge_attr.shape[1] <= NARROW
-    return (None, edge_attr) if narrow else (edge_attr, None)
+    if edge_attr is None or edge_attr.shape[1] > NARROW or _are_few(edge_attr, columns):
+        return edge_attr, None
+    return None, edge_attr
+
+
+def _are_few(edge_attr: Tensor, columns: int | None) -> bool:
+    """Whether messages are so few that a CPU multiplies narrow edge features before the kernel."""
+    if columns is None or torch.compiler.is_compiling() or edge_attr.device.type != "cpu":
+        return False
+    few = edge_attr.shape[0] * columns <= _FEW_MESSAGES
+    return few and fast_paths.is_on("edge_products")
 
 
 def working_type(x: Tensor) -> torch.dtype:

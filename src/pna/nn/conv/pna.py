@@ -347,7 +347,7 @@ class PNAConv(Conv):
         Returns (nodes, towers × F_out), the plan, and whether the mixing layer was applied too.
         `with_mixing` asks for it.
         """
-        edge, at = edge_inputs(edge_attr)
+        edge, at = edge_inputs(edge_attr, self.towers * self.F_in)
         of_nodes = x[0] if isinstance(x, tuple) else x
         factors = side.neighbourhood.factors(adjacency, of_nodes.dtype)
         plan, compute = self._way(x, adjacency, at, factors)
