@@ -1,4 +1,4 @@
-"""How many trainings should share a GPU: epochs per second of 1, 2, 4, … processes together.
+"""How many trainings should share a GPU: epochs per second of 1, 2, 4, … processes in all.
 
     nvidia-cuda-mps-control -d
     python benchmarks/workers.py multitask pna --recipe plain --workers 1,4,8,16

@@ -213,9 +213,12 @@ def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
 def edge_inputs(
     edge_attr: EdgeFeatures, columns: int | None = None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Convert edge features to the form that `edge_term` accepts: (features, None), (table, index),
-    (basis, coefficients), or, if they are narrow and messages of so many `columns` are not few,
-    (None, features)."""
+    """Convert edge features to the form that `edge_term` accepts.
+
+    It is (table, index) or (basis, coefficients) as given. Features of every edge become
+    (None, features) if they are multiplied inside the kernel, else (features, None). `columns` is
+    the width of a message; without it, all narrow features are multiplied inside the kernel.
+    """
     if isinstance(edge_attr, tuple | list):
         table, index = edge_attr
         return table, index
