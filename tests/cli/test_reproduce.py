@@ -58,7 +58,7 @@ def test_trains_and_shows_then_trains_again_and_compares(tmp_path, monkeypatch):
     assert list(json.loads((other / "facts.json").read_text())["populations"]) == ["gcn"]
     assert "Nothing was trained" in run(*options, "--models", "gcn").output
     shown = run(*options[:-1], "--models", "gcn").output
-    assert "1 other rows are stored: pna report quick" in shown
+    assert "rows not shown: 1; to see all: pna report quick" in shown
     rows = [line.split()[0] for line in shown.splitlines() if line.split()[1:3] == ["all", "2"]]
     assert rows and {*rows} == {"GCN"}
     none = run(*options, "--models", "gat")

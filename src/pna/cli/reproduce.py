@@ -259,7 +259,7 @@ def show(folder: Path, console: Console, chosen: list[Variant], redraw: bool) ->
         print_table(console, table)
     left_out = result.scores.populations.keys() - {variant.name for variant in chosen}
     if left_out:
-        print_line(console, f"{len(left_out)} other rows are stored: pna report {folder}")
+        print_line(console, f"rows not shown: {len(left_out)}; to see all: pna report {folder}")
     if not redraw and any(folder.glob("*.svg")):
         return
     if find_spec("matplotlib") is None:
