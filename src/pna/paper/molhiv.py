@@ -56,10 +56,13 @@ _OTHERS = (
     _simple("pna-no-scalers", 134, scalers=("identity",)),
 )
 
+#: PNA has three times as many runs as the rest.
+_ROWS = (*_OTHERS, replace(_PNA, members=30))
+
 MOLHIV = RealWorld(
     "molhiv",
     "MolHIV: activity of molecules, area under the ROC curve",
-    (*_OTHERS, _PNA, _IMPROVED, *(changed(_IMPROVED, change) for change in _CHANGES)),
+    (*_ROWS, _IMPROVED, *(changed(_IMPROVED, change) for change in _CHANGES)),
     metric="roc_auc",
     loss="bce",
     members=10,
