@@ -42,7 +42,7 @@ _LASTING = " †"  # marks cells that hold if all comparisons share the 5%
 PAGES = {
     "multitask": "six tasks at once, by every recipe; errors by type of graph",
     "extrapolation": "larger graphs, and models as deep as the diameter",
-    "appendix": "moments, parameters, architectures, single tasks",
+    "appendix": "moments, aggregators, parameters, architectures, single tasks",
     "training": "our recipe, one part left out at a time",
     "zinc": "molecules, mean absolute error",
     "molhiv": "molecules, area under the ROC curve",
@@ -314,7 +314,11 @@ class DecidedRow:
 
     @property
     def same(self) -> str:
-        return "<br>".join(SAME[found.folder] for found in self.plain) or "not run"
+        each = (
+            f"{f'`{found.graphs}`: ' if found.graphs else ''}{SAME[found.folder]}"
+            for found in self.plain
+        )
+        return "<br>".join(each) or "not run"
 
     def shown(self, cells: Sequence[Cell], comparisons: int) -> str:
         """The cells of a column, as one. Those that hold among so many comparisons are marked."""
