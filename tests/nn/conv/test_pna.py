@@ -201,7 +201,7 @@ def test_reset_parameters(device):
 # Which gradients are asked for, and how tensors lie in memory
 
 
-FORMS = ["none", "narrow", "narrow of many edges", "wide", "table"]
+FORMS = ["none", "narrow", "narrow of many edges", "wide", "table", "basis", "basis of many edges"]
 
 
 def case_of(fast, form, towers=2):
@@ -212,11 +212,14 @@ def case_of(fast, form, towers=2):
     if form == "table":
         leaves["edge_attr"] = numbers(2, 2, dtype=torch.float32, device=fast.device, seed=2)
     index = torch.tensor([1, 0, 1], device=fast.device)
+    if form.startswith("basis"):
+        leaves["basis"] = numbers(2, 2, dtype=torch.float32, device=fast.device, seed=2)
 
-    def run(x, edge_attr=None):
-        off = ["edge_products"] if form == "narrow of many edges" else []
+    def run(x, edge_attr=None, basis=None):
+        off = ["edge_products"] if form.endswith("of many edges") else []
+        edge = (edge_attr, index) if form == "table" else edge_attr
         with fast_paths.without(*off):
-            return layer(x, edge_index, (edge_attr, index) if form == "table" else edge_attr)
+            return layer(x, edge_index, edge if basis is None else (basis, edge_attr))
 
     return layer, leaves, run
 

@@ -16,8 +16,9 @@ from pna.visible import values_readable
 #: Edge features up to this width are multiplied inside the kernel, wider ones before it.
 NARROW = 16
 
-#: Edges × columns of messages up to which a CPU multiplies narrow ones before the kernel too. The
-#: product then fits in its cache, and layers of small graphs have a kernel for it.
+#: Edges × columns of messages up to which a CPU multiplies narrow ones, or coefficients of a
+#: basis, before the kernel too. The product then fits in its cache, and layers of small graphs have
+#: a kernel for it.
 _FEW_MESSAGES = 2**21
 
 EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
@@ -215,13 +216,16 @@ def edge_inputs(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Convert edge features to the form that `edge_term` accepts.
 
-    It is (table, index) or (basis, coefficients) as given. Features of every edge become
-    (None, features) if they are multiplied inside the kernel, else (features, None). `columns` is
-    the width of a message; without it, all narrow features are multiplied inside the kernel.
+    It is (table, index) as given. Features of every edge become (None, features) if they are
+    multiplied inside the kernel, else (features, None); (basis, coefficients) are kept, or become
+    (features, None). `columns` is the width of a message; without it, all narrow features are
+    multiplied inside the kernel.
     """
     if isinstance(edge_attr, tuple | list):
-        table, index = edge_attr
-        return table, index
+        table, rows = edge_attr
+        if rows.is_floating_point() and _are_few(rows, columns):
+            return rows @ table, None
+        return table, rows
     if edge_attr is None or edge_attr.shape[1] > NARROW or _are_few(edge_attr, columns):
         return edge_attr, None
     return None, edge_attr
