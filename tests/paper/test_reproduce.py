@@ -19,7 +19,8 @@ from pna.paper.reproduce import Options, _make_files, folder_of, reproduce
 from pna.paper.results import load, load_curves
 from pna.paper.scores import Scores
 from pna.paper.workers import run_jobs
-from pna.train.run import Run
+from pna.train.loop import train
+from pna.train.run import ERROR, Run
 from tests.paper.little import make_little
 
 
@@ -203,6 +204,30 @@ def test_what_was_interrupted_needs_resume(tmp_path, trained) -> None:
     np.testing.assert_array_equal(
         resumed.populations["gcn"].errors["test"], whole.populations["gcn"].errors["test"]
     )
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path, monkeypatch) -> None:
+    multitask, messages = EXPERIMENTS["multitask"], []
+
+    def broken(data, folder, model, *rest, **given):
+        if model.convolution == "gin":
+            raise RuntimeError("the GPU is gone")
+        return train(data, folder, model, *rest, **given)
+
+    monkeypatch.setattr("pna.paper.reproduce.train", broken)
+    with pytest.raises(ValueError, match=r"1 of 3 populations failed: gin; .*results.*--resume"):
+        run(tmp_path, multitask, models=["gin", "gcn", "gat"], log=messages.append)
+    assert set(load(tmp_path / "results")[0].populations) == {"gcn", "gat"}
+    (told,) = (message for message in messages if "failed" in message)
+    (kept,) = (tmp_path / "runs").rglob(ERROR)
+    assert told.startswith("gin failed, the others go on: the GPU is gone")
+    assert str(kept) in told and "RuntimeError: the GPU is gone" in kept.read_text(encoding="utf-8")
+    with pytest.raises(RuntimeError, match="the GPU is gone"):  # alone
+        run(tmp_path, multitask, models=["gin"])
+    monkeypatch.undo()
+    make_little(monkeypatch)
+    scores = run(tmp_path, multitask, models=["gin", "gcn", "gat"], resume=True)
+    assert set(scores.populations) == {"gin", "gcn", "gat"} and not kept.exists()
 
 
 def test_alone_only_the_tasks_learned_are_counted(tmp_path) -> None:

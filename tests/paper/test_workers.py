@@ -69,6 +69,25 @@ def test_where_one_fails_the_others_stop() -> None:
     assert time.monotonic() - begin < MANY * 0.1 / 2
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_others_go_on_where_someone_takes_the_error(workers: int) -> None:
+    failed, ended = {}, {}
+    jobs = [("good", 2), ("bad", 1), ("later", 3)]
+    done = run_jobs(
+        either, jobs, workers, lambda *_: None, None, ended.__setitem__, failed.__setitem__
+    )
+    assert done == ["good", "later"] and ended == {0: "good", 2: "later"}
+    assert {index: str(error) for index, error in failed.items()} == {1: "bad went wrong"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_a_worker_that_is_killed_ends_all_even_where_someone_takes_errors() -> None:
+    failed: dict[int, Exception] = {}
+    with pytest.raises(MemoryError, match="a worker was killed"):
+        run_jobs(die, [("a", 1), ("b", 1)], 2, on_failed=failed.__setitem__)
+    assert not failed
+
+
 def die(name: str, until: int, on_epoch) -> str:
     on_epoch(name, until)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -22,7 +22,7 @@ from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.evaluation import evaluate
 from pna.train.loop import check_data, train
 from pna.train.metrics import METRICS, measure
-from pna.train.run import Run
+from pna.train.run import ERROR, Run
 from pna.train.tasks import column_of, targets_by_name
 
 _FEW_EPOCHS, _LOG_EVERY = 1000, 10  # longer runs log every tenth epoch
@@ -137,7 +137,22 @@ def reproduce(
             results.add(trial.variant.name, _named(row, trial))
         results.save(tasks, baseline)
 
-    run_jobs(_train_and_test, jobs, options.workers, on_epoch, options.threads, done)
+    failed: list[str] = []
+
+    def on_failed(index: int, error: Exception) -> None:
+        folder, (trial, *_) = list(by_folder.items())[index]
+        failed.append(trial.variant.name)
+        log(f"{failed[-1]} failed, the others go on: {error} (traceback: {folder / ERROR})")
+
+    run_jobs(
+        _train_and_test, jobs, options.workers, on_epoch, options.threads, done,
+        on_failed if len(jobs) > 1 else None,
+    )  # fmt: skip
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(jobs)} populations failed: {', '.join(failed)}; the results of "
+            f"the others are in {out}; to try these again, run the same command with --resume"
+        )
     seconds = round(time.monotonic() - start, 1)
     # the time is unknown if some rows or runs were there before
     took = {"seconds": seconds, "at a time": options.workers} if is_first else None
@@ -229,22 +244,23 @@ def _train_and_test(
 ) -> ScoredRow:
     run = Run(folder)
     name = trial.variant.name
-    if run.summary is None:
-        train(
-            data,
-            folder,
-            trial.model,
-            trial.settings,
-            loss=trial.loss,
-            device=device,
-            resume=run.exists,
-            log_every=1 if trial.settings.epochs <= _FEW_EPOCHS else _LOG_EVERY,
-            report=lambda now: on_epoch(name, now.epoch),
-        )
-    else:
-        check_data(run.config, GraphSet.load(data), run)
-    on_epoch(name, trial.settings.epochs)
-    return test(run, tests, measured, metric, device)
+    with run.keeping_error():
+        if run.summary is None:
+            train(
+                data,
+                folder,
+                trial.model,
+                trial.settings,
+                loss=trial.loss,
+                device=device,
+                resume=run.exists,
+                log_every=1 if trial.settings.epochs <= _FEW_EPOCHS else _LOG_EVERY,
+                report=lambda now: on_epoch(name, now.epoch),
+            )
+        else:
+            check_data(run.config, GraphSet.load(data), run)
+        on_epoch(name, trial.settings.epochs)
+        return test(run, tests, measured, metric, device)
 
 
 def test(

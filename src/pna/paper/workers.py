@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ import torch
 OnEpoch = Callable[[str, int], None]  # name of a training, and the epochs it has done
 T = TypeVar("T")
 OnDone = Callable[[int, T], None]  # index of a job, and its result
+OnFailed = Callable[[int, Exception], None]
 
 
 def run_jobs(
@@ -27,19 +29,31 @@ def run_jobs(
     on_epoch: OnEpoch = lambda *_: None,
     threads: int | None = None,
     on_done: OnDone[T] = lambda *_: None,
+    on_failed: OnFailed | None = None,
 ) -> list[T]:
     """`function(*job, on_epoch)` for every job, in order; at most `workers` at a time.
 
     One worker runs in this process; several are processes with `threads` each. `function` must be a
     function of a module. It reports its epochs through `on_epoch`; `on_done` is called with each
-    job that ends. If a job fails, or at Ctrl-C, the others stop at their next report.
+    job that ends. If a job fails, `on_failed` gets its error, and the others go on. Without it, or
+    at Ctrl-C, the others stop at their next report.
     """
+    results: dict[int, T] = {}
+
+    def end(index: int, result: Callable[[], T]) -> None:
+        try:
+            results[index] = result()
+        except Exception as error:
+            if on_failed is None or isinstance(error, BrokenProcessPool):
+                raise
+            on_failed(index, error)
+        else:
+            on_done(index, results[index])
+
     if workers == 1:
-        results = []
         for index, job in enumerate(jobs):
-            results.append(function(*job, on_epoch))
-            on_done(index, results[-1])
-        return results
+            end(index, partial(function, *job, on_epoch))
+        return list(results.values())
     context = _context()
     reports: Any = context.Queue()
     stop = context.Event()
@@ -50,8 +64,8 @@ def run_jobs(
             with _without_ctrl_c():
                 running = [pool.submit(_run_job, function, job) for job in jobs]
             with sigterm_as_ctrl_c():
-                _forward_reports(running, reports, on_epoch, on_done)
-            return [future.result() for future in running]
+                _forward_reports(running, reports, on_epoch, end)
+            return [results[index] for index in sorted(results)]
         except BrokenProcessPool as error:
             raise MemoryError(
                 "a worker was killed, perhaps for want of memory; take fewer workers, and go on "
@@ -109,15 +123,18 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def _forward_reports(
-    running: Sequence[Future[T]], reports: Any, on_epoch: OnEpoch, on_done: OnDone[T]
+    running: Sequence[Future[T]],
+    reports: Any,
+    on_epoch: OnEpoch,
+    end: Callable[[int, Callable[[], T]], None],
 ) -> None:
-    """Pass on reports of workers until all are done; raise the error of one that fails."""
+    """Pass on reports of workers until all are done, and call `end` with each that is."""
     waiting = dict(enumerate(running))
     while waiting:
         with suppress(queue.Empty):
             on_epoch(*reports.get(timeout=0.2))
         for index in [index for index, future in waiting.items() if future.done()]:
-            on_done(index, waiting.pop(index).result())
+            end(index, waiting.pop(index).result)
     while True:
         try:
             on_epoch(*reports.get(timeout=0.05))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from pna.train.tasks import LEVELS, Task, check_apart, outputs_of
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
 BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
+ERROR = "error.txt"
 FOLDS = "folds.json"  # in a folder of several runs, of a cross-validation
 _VERSION = 1
 
@@ -127,6 +129,7 @@ class Run:
     molecules             fingerprints of the training molecules of a table, and the ranges of
       .safetensors        their targets
     summary.json          the results at the end
+    error.txt             the traceback of a training that failed among several
     ====================  ======================================================================
     """
 
@@ -214,6 +217,19 @@ class Run:
                 if new:
                     with suppress(OSError):  # it holds something, or is gone
                         self.folder.rmdir()
+
+    @contextmanager
+    def keeping_error(self) -> Iterator[None]:
+        """Write the traceback of an error to the folder, and raise the error."""
+        with suppress(OSError):
+            (self.folder / ERROR).unlink(missing_ok=True)
+        try:
+            yield
+        except Exception:
+            with suppress(OSError):  # the disk may be full
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
+            raise
 
     def start(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder and write the configuration."""

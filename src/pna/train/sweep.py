@@ -12,7 +12,6 @@ import json
 import math
 import os
 import shutil
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -28,11 +27,10 @@ from pna.stored import check, read_json
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
 from pna.train.mask_columns import graphs_of
-from pna.train.run import Run, best_losses, write_csv, write_json
+from pna.train.run import ERROR, Run, best_losses, write_csv, write_json
 from pna.train.settings import ModelSettings, Settings
 
 PLAN, TRIALS, TABLE, BEST = "sweep.json", "trials", "sweep.csv", "best.json"
-ERROR = "error.txt"  # in the folder of a trial that failed
 _VERSION = 2
 
 
@@ -359,13 +357,8 @@ def run_trial(sweep: Sweep, number: int, device: str, report_metrics: ReportMetr
     if not run.exists:
         # of a trial that failed before its first checkpoint
         shutil.rmtree(run.folder, ignore_errors=True)
-    (run.folder / ERROR).unlink(missing_ok=True)
-    try:
+    with run.keeping_error():
         _train(sweep.plan, sweep.trials[number].point, run, device, report_metrics)
-    except Exception:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        (run.folder / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
-        raise
 
 
 def _train(plan: Plan, point: Point, run: Run, device: str, report_metrics: ReportMetrics) -> None:
