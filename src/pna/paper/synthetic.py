@@ -199,7 +199,8 @@ AGGREGATORS = Experiment(
     ),
     ordered=True,
     claims=(
-        Claim("PNA's aggregators are better than those with any of the others",
+        Claim("Ours, not the paper's: PNA's aggregators are better than those with any of the "
+              "others",
               best("pna", [f"pna-{name}" for name in _OTHER_AGGREGATORS], on_average(top=None))),
     ),
 )  # fmt: skip

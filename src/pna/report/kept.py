@@ -15,7 +15,7 @@ from pna.stored import check, read_json
 _OF_ORIGIN = {"results": str, "population": str, "member": int, "epoch": str}
 _ABOUT = """# Weights of single runs
 
-Each folder is the run with the lowest validation loss of a population in `results/`.
+Each folder is the run of a population in `results/` that was best in validation.
 `pna reproduce NAME --weights results/weights` writes it. `pna evaluate results/weights/FOLDER`
 prints its own number; it takes the graphs from `runs/`, and makes them there if they are missing.
 To use other files, pass them: `pna evaluate results/weights/FOLDER GRAPHS`.

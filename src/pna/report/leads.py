@@ -20,6 +20,7 @@ def draw_leads(panels: Mapping[str, Sequence[Lead]]) -> Figure:
     every = figure.subplots(len(shown), squeeze=False, height_ratios=heights).ravel()
     for axes, (title, leads) in zip(every, shown.items(), strict=True):
         axes.axvline(0, color=FAINT, linewidth=1, zorder=1)
+        digits = 3 if max(abs(one.lead.mean) for one in leads) < 0.1 else 2
         for y, one in enumerate(leads):
             colour = OTHER if one.is_plain else APART
             ends = [one.lead.mean - one.lead.half, one.lead.mean + one.lead.half]
@@ -27,7 +28,6 @@ def draw_leads(panels: Mapping[str, Sequence[Lead]]) -> Figure:
             axes.plot(one.lead.mean, y, "o", ms=5.5, color=colour, zorder=3)
             if one.paper is not None:
                 axes.plot(one.paper, y, "D", ms=4.2, color=INK, zorder=4)
-            digits = 3 if abs(one.lead.mean) < 0.1 else 2
             axes.text(1.01, y, number(one.lead.mean, digits, sign=True), fontsize=8.5, va="center",
                       color=INK, transform=axes.get_yaxis_transform())  # fmt: skip
         quieten(axes, title)

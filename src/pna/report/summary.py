@@ -53,7 +53,7 @@ PAGES = {
 #: By the folder of the results in the column "as in the paper": whether training and data are the
 #: paper's.
 SAME = {
-    "multitask/published-plain": "yes",
+    "multitask/published-plain": "yes, but for sizes of validation and test graphs",
     "multitask/paper-plain": "training yes; graphs as the paper describes, not as its code drew "
     "them",
     "extrapolation/paper-plain": "training yes; graphs as the paper describes",
@@ -449,7 +449,9 @@ class Lead:
 
 #: Rows of the figure beside those of the table: label, folder, test, what leads are multiplied by.
 _MORE = (
-    ("six tasks, redrawn", "multitask/paper-redrawn", ahead("pna", _MODELS, on_average())),
+    *((f"six tasks, {recipe}, {graphs} graphs", f"multitask/{graphs}-{recipe}",
+       ahead("pna", _MODELS, on_average()))
+      for recipe in ("redrawn", "steady") for graphs in _PROTOCOLS),
     ("recurrent, eight models", "architectures/paper-redrawn",
      ahead("pna", (*_MODELS, "mpnn-mean-max-min"), on_average())),
     ("standard, eight models", "architectures/paper-redrawn",
@@ -485,15 +487,18 @@ def panels(results: Mapping[str, ExperimentResult]) -> dict[str, list[Lead]]:
     }  # fmt: skip
 
 
+_PLAIN, _OURS = "plain", "ours"
+
+
 def _leads(label: str, row: DecidedRow) -> list[Lead]:
     times = row.headline.times
     paper = None if row.headline.paper is None else times * row.headline.paper
     both, several = row.plain and row.well, len({found.graphs for found in row.cells}) > 1
     return [
-        Lead(label + (f", trained {how}" if both else "")
+        Lead(label + (f", {how}" if both else "")
              + (f", {found.graphs} graphs" if several else ""),
-             Difference(times * found.lead.mean, times * found.lead.half), paper, how == "plainly")
-        for how, cells in (("plainly", row.plain), ("well", row.well))
+             Difference(times * found.lead.mean, times * found.lead.half), paper, how == _PLAIN)
+        for how, cells in ((_PLAIN, row.plain), (_OURS, row.well))
         for found in cells
     ]  # fmt: skip
 
