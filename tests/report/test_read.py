@@ -22,6 +22,15 @@ def test_the_best_is_first_unless_there_is_an_order(tmp_path: Path) -> None:
     assert moments.names == [*(f"moments-{k}" for k in range(1, 6)), "pna"]
 
 
+def test_evidence_has_labels_and_no_names_of_populations(tmp_path: Path) -> None:
+    result = ExperimentResult.read(make(tmp_path, "zinc"))
+    text = "pna edges against pna-no-scalers edges: 0.1; pna and mpnn-sum; sum, pna-like, mypna"
+    assert result.in_words(text) == (
+        "PNA (edge features) against PNA without scalers (edge features): 0.1; "
+        "PNA and MPNN (sum); sum, pna-like, mypna"
+    )
+
+
 def test_results_are_found_below_and_put_in_order(tmp_path: Path) -> None:
     for name, folder in (("training", "a"), ("moments", "b/c"), ("multitask", "d")):
         make(tmp_path / folder, name)

@@ -24,6 +24,7 @@ from pna.paper.synthetic import GRAPH_PROPERTIES
 from pna.report.benchmark import LAST, SHOWN
 from pna.report.page import render_text
 from pna.report.read import ExperimentResult
+from pna.report.results import verdicts
 from pna.report.tables import NOTHING, TextTable, estimate, number, to_markdown
 from pna.train.recipes import RECIPES
 
@@ -145,10 +146,9 @@ def _decided(results: Results) -> Iterator[tuple[str, str, str, str]]:
     """Claims of these experiments that were run: the experiment, and the verdict."""
     for result in results.values():
         if result.experiment in (*EXPERIMENTS, GRAPH_PROPERTIES):
-            for claim in result.experiment.claims:
-                verdict = claim.decide(result.scores)
+            for text, verdict in verdicts(result):
                 if verdict.outcome != NOT_RUN:
-                    yield result.experiment.name, claim.text, verdict.outcome, verdict.because
+                    yield result.experiment.name, text, verdict.outcome, verdict.because
 
 
 def best_page(results: Results) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -104,6 +105,18 @@ class ExperimentResult:
     def label(self, name: str, with_group: bool = True) -> str:
         label, groups = str(self._facts(name)["label"]), self.experiment.groups
         return f"{label}, {groups[self.group(name)]}" if groups and with_group else label
+
+    def in_words(self, text: str) -> str:
+        """A text with labels of populations in place of their names, such as "GAT (edge features)".
+        The first group is not named."""
+        groups = self.experiment.groups
+        first, *_ = groups or ("",)
+        labels = {
+            v.name: v.label if v.group == first else f"{v.label} ({groups[v.group]})"
+            for v in self.experiment.variants
+        }
+        names = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
+        return re.sub(rf"(?<![\w-])({names})(?![\w-])", lambda found: labels[found[0]], text)
 
     def is_ours(self, name: str) -> bool:
         """Whether it is what the experiment is about: PNA, or else the first row."""

@@ -271,10 +271,10 @@ def verdicts(result: ExperimentResult) -> list[tuple[str, Verdict]]:
     for claim in result.experiment.claims:
         verdict = claim.decide(result.scores)
         other = claim.decide(replace(result.scores, resampled=True)).outcome
+        words = result.in_words(verdict.because)
         if other != verdict.outcome:
-            words = f"{verdict.because}; with a bootstrap of the selection of runs: {other}"
-            verdict = replace(verdict, because=words)
-        found.append((claim.text, verdict))
+            words += f"; with a bootstrap of the selection of runs: {other}"
+        found.append((claim.text, replace(verdict, because=words)))
     return found
 
 
