@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pna.data.multitask import multitask
 from pna.paper.experiment import Graphs
-from pna.paper.workers import run_jobs
+from pna.paper.workers import run_jobs, sigterm_as_ctrl_c
 from pna.train.run import CONFIG, Run
 from tests import processes
 
@@ -161,6 +163,26 @@ def test_sigterm_to_the_first_process_alone_stops_all() -> None:
         run_jobs(count, [(name, MANY) for name in "abcd"], 2, on_epoch)
     assert time.monotonic() - begin < MANY * 0.1 / 2
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_all_workers_are_started(monkeypatch, number) -> None:
+    """Another thread receives it. A worker that starts after the end has no queue of reports."""
+    spawned = []
+    spawn = ProcessPoolExecutor._spawn_process
+
+    def interrupted(pool: ProcessPoolExecutor) -> None:
+        sender = threading.Thread(target=os.kill, args=(os.getpid(), number))
+        sender.start()
+        sender.join()
+        spawn(pool)
+        spawned.append(pool)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", interrupted)
+    with sigterm_as_ctrl_c(), pytest.raises(KeyboardInterrupt):
+        run_jobs(count, [(name, MANY) for name in "ab"], 2)
+    assert len(spawned) == 2
 
 
 @pytest.mark.slow

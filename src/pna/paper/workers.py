@@ -97,15 +97,33 @@ def _context() -> Any:
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Block Ctrl-C for processes started here; this process receives it afterwards."""
+    """Block Ctrl-C for processes started here. This process receives it, or SIGTERM, afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    with _held(signal.SIGINT), _held(signal.SIGTERM):
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def _held(number: signal.Signals) -> Iterator[None]:
+    """Hold a signal back until the end. A mask is not enough: other threads receive it."""
+    before = signal.getsignal(number)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    received: list[int] = []
+    signal.signal(number, lambda *_: received.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(number, before)
+        if received:
+            signal.raise_signal(number)
 
 
 @contextmanager
