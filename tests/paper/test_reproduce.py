@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 import time
@@ -20,7 +21,7 @@ from pna.paper.results import load, load_curves
 from pna.paper.scores import Scores
 from pna.paper.workers import run_jobs
 from pna.train.loop import train
-from pna.train.run import ERROR, Run
+from pna.train.run import CONFIG, ERROR, Run
 from tests.paper.little import make_little
 
 
@@ -204,6 +205,20 @@ def test_what_was_interrupted_needs_resume(tmp_path, trained) -> None:
     np.testing.assert_array_equal(
         resumed.populations["gcn"].errors["test"], whole.populations["gcn"].errors["test"]
     )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no locks")
+def test_a_run_that_another_command_trains_is_not_to_be_removed(tmp_path) -> None:
+    multitask = EXPERIMENTS["multitask"]
+
+    def stop(name: str, epoch: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, multitask, models=["gcn"], on_epoch=stop)
+    (config,) = (tmp_path / "runs").rglob(CONFIG)
+    with Run(config.parent).alone(), pytest.raises(BlockingIOError, match="wait until"):
+        run(tmp_path, multitask, models=["gcn"])
 
 
 def test_one_that_fails_does_not_stop_the_others(tmp_path, monkeypatch) -> None:

@@ -62,8 +62,9 @@ def test_what_was_not_run_is_shown_as_published(tmp_path):
     left_out = ("gcn,", "pna,", "pna improved")
     (folder / "scores.csv").write_text("\n".join(li for li in lines if not li.startswith(left_out)))
     facts = json.loads((folder / FACTS).read_text())
-    for name in ("gcn", "pna", "pna improved edges"):
-        del facts["populations"][name]
+    for name in list(facts["populations"]):
+        if f"{name},".startswith(left_out):
+            del facts["populations"][name]
     (folder / FACTS).write_text(json.dumps(facts))
     result = ExperimentResult.read(folder)
     assert Cells(result).measured("gcn", LAST) is None

@@ -92,6 +92,22 @@ def test_damaged_facts_are_refused(tmp_path: Path) -> None:
             ExperimentResult.read(folder)
 
 
+def test_scores_without_a_row_are_refused_unless_all_of_it_broke(tmp_path: Path) -> None:
+    folder = make(tmp_path, "moments")
+    facts = json.loads((folder / "facts.json").read_text())
+    head, *rows = (folder / "scores.csv").read_text().splitlines(keepends=True)
+    for gone in (["pna"], list(facts["populations"])):
+        held = [row for row in rows if row.split(",")[0] not in gone]
+        (folder / "scores.csv").write_text("".join([head, *held]))
+        with pytest.raises(ValueError, match=rf"scores\.csv without rows of .*{gone[-1]}.*restore"):
+            ExperimentResult.read(folder)
+    held = [row for row in rows if not row.startswith("pna,")]
+    (folder / "scores.csv").write_text("".join([head, *held]))
+    facts["populations"]["pna"]["broken"] = [True] * 2
+    (folder / "facts.json").write_text(json.dumps(facts))
+    assert "pna" not in ExperimentResult.read(folder).names
+
+
 def test_curves(tmp_path: Path) -> None:
     folder = make(tmp_path, "zinc", members=2)
     assert ExperimentResult.read(folder).curves["pna deep"] == [

@@ -260,6 +260,16 @@ def test_a_damaged_summary_is_named_with_a_remedy_that_works(short, torn):
     assert short.summary["best"] == whole["best"]
 
 
+def test_a_damaged_summary_of_kept_weights_is_not_written_again(short):
+    """There is no checkpoint to resume."""
+    (short.folder / SUMMARY).write_text("{")
+    (short.folder / LAST).unlink()
+    with pytest.raises(ValueError, match=r"remove the file$"):
+        _ = short.summary
+    (short.folder / SUMMARY).unlink()
+    load(short.folder)
+
+
 @pytest.mark.parametrize("torn", [None, "{", "[]"])
 def test_a_damaged_environment_is_named_before_anything_is_written(short, torn):
     path = short.folder / ENVIRONMENT

@@ -227,6 +227,9 @@ def _without_added(content: dict[str, Any]) -> dict[str, Any]:
 def _check_unfinished(folders: Iterable[Path], resume: bool) -> None:
     begun = [str(f) for f in folders if Run(f).exists and Run(f).summary is None]
     if begun and not resume:
+        for folder in begun:
+            with alone(Path(folder), wait=False):  # raises if another command trains it now
+                pass
         raise FileExistsError(
             f"got {', '.join(begun)}, begun and not finished; go on with --resume, or remove them"
         )

@@ -43,6 +43,15 @@ class ExperimentResult:
                 f"got {folder / FACTS} without facts of the scores of {', '.join(sorted(others))} "
                 f"that {SCORES} has; run pna reproduce again"
             )
+        lost = [
+            name for name, row in facts["populations"].items()
+            if name not in scores.populations and not all(row["broken"])
+        ]  # fmt: skip
+        if lost:
+            raise ValueError(
+                f"got {folder / SCORES} without rows of {', '.join(sorted(lost))}, expected those "
+                f"of all models in {FACTS}; restore the file, or run pna reproduce again"
+            )
         curves = load_curves(folder / CURVES)
         return cls(experiment, scores, facts, published(experiment.name), curves)
 

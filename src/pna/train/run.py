@@ -166,7 +166,9 @@ class Run:
         """The results at the end; None if the run is not finished."""
         if not (self.folder / SUMMARY).is_file():
             return None
-        again = f"remove the file, and write it again: pna train --resume {self.folder}"
+        again = "remove the file"
+        if (self.folder / LAST).is_file():
+            again += f", and write it again: pna train --resume {self.folder}"
         content = self._read_json(SUMMARY, again, _SUMMED_UP)
         members = {len(content[name]) for name in ("best", "best_epoch", "broken")}
         if members != {self.config.settings.members}:
