@@ -53,6 +53,14 @@ def test_parameters_are_those_of_the_paper(convolution, hidden, count):
     assert count_parameters(model) == count
 
 
+@pytest.mark.parametrize("hidden", [1, 2, 3, 4])
+def test_heads_of_narrow_models_have_features(hidden):
+    """A quarter of 3 features is none: only the last bias would be left of a model."""
+    model = made(Stacked, hidden=hidden, towers=1)
+    heads = [part for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)]
+    assert all(part.weight.numel() for part in heads)
+
+
 #: Layers, hidden, out, and width of edges; as the paper's settings have them.
 PUBLISHED = {
     ("zinc", "pna", False): (4, 75, 70, 0, 94_995),

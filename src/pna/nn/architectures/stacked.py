@@ -82,7 +82,8 @@ class Stacked(Architecture):
         layers: number of convolutions.
         out_channels: features after the last convolution. Default: `hidden`.
         readout: "sum", "mean" or "max" over the nodes of a graph, or "set2set".
-        head: widths inside the head. Default: a half and a quarter of its input.
+        head: widths inside the head. Default: a half and a quarter of its input, or 4 and 4 if that
+            has fewer than 4 features.
         residual: add a layer's input to its output if they have the same width.
         graph_norm: divide node states by the square root of the graph's number of nodes, and edge
             states by that of its number of edges.
@@ -303,7 +304,8 @@ class Stacked(Architecture):
         self.block_drops = nn.ModuleList(map(StochasticDepth, of_blocks))
 
         def make_head(level: str, inputs: int, width: int, targets: int) -> MLP:
-            inside = (inputs // 2, inputs // 4) if head is None else head
+            narrow = (inputs // 2, inputs // 4) if inputs >= 4 else (4, 4)
+            inside = narrow if head is None else head
             return MLP([inputs, *inside, targets], last=None if final == "none" else final)
 
         edge_dim = edge_width if edge_columns or edge_updates else 0
