@@ -65,7 +65,7 @@ def test_trains_and_shows_then_trains_again_and_compares(tmp_path, monkeypatch):
     assert none.exit_code == 1 and "got --again for gat, of which" in none.output
 
 
-def interrupt(*_):
+def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
@@ -82,6 +82,23 @@ def test_fresh_graphs_choose_then_test_and_say_what_is_missing(tmp_path, monkeyp
     assert list(json.loads(facts.read_text())["populations"]) == ["gcn"]
     again = run("fresh-test", "--again", *options)
     assert again.exit_code == 0 and "identical" in again.output, again.output
+
+
+def test_of_a_group_those_after_one_that_fails_are_run(monkeypatch):
+    def broken(*_, **__):
+        raise ValueError("no luck")
+
+    options = ("--quick", "--workers", 1, "--device", "cpu", "--members", 1, "--models", "gcn")
+    with monkeypatch.context() as patch:
+        patch.setattr("pna.paper.reproduce.train", broken)
+        done = run("fresh", *options)
+    assert done.exit_code == 1 and "no luck" in done.output
+    assert "run pna reproduce fresh-choice first" in done.output
+    assert "error: fresh-choice, fresh-test failed; see above" in done.output
+    with monkeypatch.context() as patch:
+        patch.setattr("pna.paper.reproduce.train", interrupt)
+        stopped = run("fresh", *options)
+    assert stopped.exit_code == 130 and "fresh-test" not in stopped.output
 
 
 def test_the_best_run_is_kept_and_evaluates_to_its_own_number(tmp_path):

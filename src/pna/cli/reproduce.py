@@ -79,7 +79,7 @@ def reproduce(
         out: Folder for the results. Default: results, or quick with --quick.
         runs: Folder for graph sets and trained models.
         weights: Folder, such as results/weights: for each of the models whose run is in --runs,
-            keep the weights of the member with the lowest validation loss. Default: keep none.
+            keep the weights of the member that is best in validation. Default: keep none.
         workers: Number of models trained at the same time; 0: one per CPU core, or 1 on a GPU.
     """
     from pna.cli.theory import COMPUTED, compute
@@ -92,12 +92,21 @@ def reproduce(
     from pna.train.distributed import device_of
 
     if name in GROUPS and not list_all:
+        failed = []
         for each in GROUPS[name]:
-            reproduce(
-                each, quick=quick, protocol=protocol, recipe=recipe, members=members,
-                models=models, edges=edges, resume=resume, again=again, out=out, runs=runs,
-                weights=weights, device=device, workers=workers,
-            )  # fmt: skip
+            try:
+                reproduce(
+                    each, quick=quick, protocol=protocol, recipe=recipe, members=members,
+                    models=models, edges=edges, resume=resume, again=again, out=out, runs=runs,
+                    weights=weights, device=device, workers=workers,
+                )  # fmt: skip
+            except typer.Exit as stopped:
+                if stopped.exit_code != 1:  # as after Ctrl-C
+                    raise
+                failed.append(each)
+        if failed:
+            print_error(f"error: {', '.join(failed)} failed; see above")
+            raise typer.Exit(1)
         return
     begin = time.monotonic()
     with errors() as console:
