@@ -70,8 +70,11 @@ def test_changes_have_their_gain_and_what_the_rule_says(tmp_path: Path) -> None:
         return np.log10(0.1 - gain + SPREAD)[:, None]
 
     result = ExperimentResult.read(make(tmp_path / "z", INGREDIENTS.name, 4, errors=errors))
-    table = ingredients({FOLDER: result})
-    assert table is not None and len(table.rows) == 1 + len(CHANGES)
+    made_of = ingredients({FOLDER: result})
+    assert made_of is not None
+    table, clear = made_of
+    assert len(table.rows) == 1 + len(CHANGES)
+    assert (clear[-1], clear[1]) == ([], ["with dropout of 0.05"])
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["the block"][:2] == ("0.1000 ± 0.0041", "0.1000 ± 0.0041")
     found = rows["with dropout of 0.05"]
@@ -80,12 +83,15 @@ def test_changes_have_their_gain_and_what_the_rule_says(tmp_path: Path) -> None:
     assert rows["with a virtual node, narrower"][3::2] == ("−0.0010 (0.0018)", "no")
     assert [row[-1] for row in table.rows].count("**yes**") == 1
     result.facts["populations"][names["without walks"]]["broken"] = [False, True, False, False]
-    table = ingredients({FOLDER: result})
-    assert table is not None
+    made_of = ingredients({FOLDER: result})
+    assert made_of is not None
+    table, _ = made_of
     assert [row[-1] for row in table.rows if row[0] == "without random walks"] == [
         "no: a run broke"
     ]
     page = best_page({FOLDER: result})
+    assert "- Better: none.\n- Worse: with dropout of 0.05.\n" in page
+    assert "of 17 changes without effect it would take about 3." in page
     assert "**yes**" in page and "not made yet" not in page and "Not run yet" not in page
 
 

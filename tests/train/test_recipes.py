@@ -131,7 +131,7 @@ def test_a_set_that_has_the_features_is_taken_as_it_is(data: Path, tmp_path: Pat
 
 
 def test_other_towers_have_a_last_layer_of_their_own_width() -> None:
-    assert arguments_of(BEST, "pna", {"towers": 3})["out_channels"] == 57
+    assert arguments_of(BEST, "pna", {"towers": 2})["out_channels"] == 48
     assert arguments_of(BEST, "pna", {"towers": 2, "hidden": 10})["out_channels"] == 8
     with pytest.raises(ValueError, match="a recipe of 7 towers, expected a multiple of 7"):
         arguments_of(BEST, "pna", {"towers": 7})

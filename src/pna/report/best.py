@@ -31,6 +31,7 @@ from pna.train.recipes import RECIPES
 Results = Mapping[str, ExperimentResult]  # by folder, such as zinc/benchmark-published
 Place = tuple[str, str]  # a folder, and a population in it
 _REAL = "benchmark-published"
+_ABOVE_ONE_ERROR = 0.16  # chance that a normal variable is above one standard error
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,9 @@ def _others(goal: Goal) -> str:
     return ", ".join(found) or NOTHING
 
 
-def ingredients(results: Results) -> TextTable | None:
-    """What every change to the block is worth, and whether it is taken; None if not all are run."""
+def ingredients(results: Results) -> tuple[TextTable, dict[int, list[str]]] | None:
+    """What every change to the block is worth, and whether it is taken; and the changes whose test
+    error is clearly lower (−1) or higher (1). None if not all are run."""
     result = results.get(f"{INGREDIENTS.name}/{_REAL}")
     if result is None:
         return None
@@ -117,6 +119,7 @@ def ingredients(results: Results) -> TextTable | None:
     if not {v.name for v in INGREDIENTS.variants} <= {*scores.populations, *broken}:
         return None
     taken, test = choose(scores, broken), measured_as("mae", LAST)
+    clear: dict[int, list[str]] = {-1: [], 0: [], 1: []}
 
     def errors(name: str) -> list[str]:
         shown = [estimate(measured(scores, name), 4) for measured in (JUDGED, test)]
@@ -131,15 +134,17 @@ def ingredients(results: Results) -> TextTable | None:
         judged, tested = ([m(scores, n) for n in (name, BLOCK.name)] for m in (JUDGED, test))
         worse = number(judged[0].mean - judged[1].mean, 4, sign=True)
         error = number(math.hypot(judged[0].error, judged[1].error), 4)
+        gap = difference(*tested)
+        clear[gap.sign].append(change.label)
         rows.append((
-            change.label, *errors(name), f"{worse} ({error})", difference(*tested).with_digits(4),
+            change.label, *errors(name), f"{worse} ({error})", gap.with_digits(4),
             "**yes**" if change in taken else "no",
         ))  # fmt: skip
     heads = (
         "change to the block", "validation", "test", "parameters",
         "validation, minus the block (standard error)", "test, minus the block", "taken",
     )  # fmt: skip
-    return TextTable("", heads, tuple(rows), 1)
+    return TextTable("", heads, tuple(rows), 1), clear
 
 
 def _decided(results: Results) -> Iterator[tuple[str, str, str, str]]:
@@ -153,10 +158,11 @@ def _decided(results: Results) -> Iterator[tuple[str, str, str, str]]:
 
 def best_page(results: Results) -> str:
     """The page as Markdown."""
-    table = ingredients(results)
+    table, clear = ingredients(results) or (None, {})
     recipe = RECIPES["best"]
     return render_text(
-        "best.md", goals=_bare(goals(results)), ingredients=table and _bare(table),
+        "best.md", goals=_bare(goals(results)), ingredients=table and _bare(table), clear=clear,
+        changes=len(CHANGES), by_chance=round(_ABOVE_ONE_ERROR * len(CHANGES)),
         claims=list(_decided(results)), arguments=recipe.arguments, settings=recipe.settings,
         encodings=recipe.encodings,
     )  # fmt: skip

@@ -20,12 +20,12 @@ class ModelRecipe:
 BEST = ModelRecipe(
     encodings={"walks": 20, "edge-walks": 8},
     arguments={
-        "hidden": 60, "layers": 5, "out_channels": 55, "towers": 5, "divide_input": True,
+        "hidden": 50, "layers": 5, "out_channels": 45, "towers": 5, "divide_input": True,
         "norm_before_mixing": True, "graph_norm": True, "encode_edges": False, "edge_width": 14,
-        "edge_updates": True,
+        "edge_updates": True, "feed_forward": 1.0, "dropout": 0.05,
     },
     settings={
-        "epochs": 400, "patience": None, "batch_size": 64, "shuffle": True,
+        "epochs": 400, "patience": None, "batch_size": 32, "shuffle": True,
         "optimiser": "adamw", "lr": (2e-3,), "weight_decay": (0.03,), "schedule": "cosine",
         "warmup": 10, "average": 0.999,
     },
