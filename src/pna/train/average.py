@@ -43,23 +43,37 @@ class MovingAverage(Snapshot):
     def __init__(self, population: Population, decay: float) -> None:
         super().__init__(population)
         self.decay = decay
+        self._join()
 
+    def _join(self) -> None:
+        """Put all buffers of numbers into one tensor, so that a step changes them at once."""
+        self._numbers = [name for name, b in self.buffers.items() if b.is_floating_point()]
+        own = [self.buffers[name] for name in self._numbers]
+        self._joined = torch.cat([self.weights[:0, 0], *(b.flatten() for b in own)])
+        parts = self._joined.split([b.numel() for b in own])
+        for name, buffer, part in zip(self._numbers, own, parts, strict=True):
+            self.buffers[name] = part.view_as(buffer)
+        members = torch.arange(len(self.weights), device=self.weights.device)
+        of_each = [members.repeat_interleave(b[0].numel()) for b in own]
+        self._members = torch.cat([members[:0], *of_each])
+
+    @torch.no_grad()
     def update(self, population: Population, steps: Tensor, alive: Tensor) -> None:
         """Add a step of the members that are `alive`, (members,), after `steps` of them."""
         share = (_FIRST_STEPS / (steps + _FIRST_STEPS)).clamp(min=1 - self.decay)
-        _update(self.weights, population.flat, share, alive)
-        for name, average in self.buffers.items():
-            _update(average, population.buffers[name], share, alive)
+        share = torch.where(alive, share, 0)
+        self.weights.lerp_(population.flat, share[:, None])
+        if self._numbers:
+            now = torch.cat([population.buffers[name].flatten() for name in self._numbers])
+            each = share[self._members]
+            now = torch.where(each > 0, now, self._joined)  # those that broke may have NaN
+            self._joined.lerp_(now, each)
+        for name in self.buffers.keys() - set(self._numbers):
+            old, now = self.buffers[name], population.buffers[name]
+            old.copy_(torch.where(alive.view(-1, *[1] * (now.dim() - 1)), now, old))
 
     def keep(self, rows: Tensor) -> None:
         """Drop all members but these."""
         self.weights = self.weights[rows].clone()
-        self.buffers = {name: buffer[rows].clone() for name, buffer in self.buffers.items()}
-
-
-def _update(average: Tensor, current: Tensor, share: Tensor, alive: Tensor) -> None:
-    wide = [-1, *[1] * (current.dim() - 1)]
-    moved = (
-        torch.lerp(average, current, share.view(wide)) if average.is_floating_point() else current
-    )
-    average.copy_(torch.where(alive.view(wide), moved, average))
+        self.buffers = {name: buffer[rows] for name, buffer in self.buffers.items()}
+        self._join()
