@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +30,7 @@ class EdgeUpdate(nn.Module):
         self.mlp = MLP([2 * width + edge_width, edge_width, edge_width])
 
     def forward(self, sender: Tensor, receiver: Tensor, state: Tensor) -> Tensor:
-        return state + self.mlp(torch.cat([sender, receiver, state], 1)) / 2
+        return torch.add(state, self.mlp(torch.cat([sender, receiver, state], 1)), alpha=0.5)
 
 
 class EdgeStates:
@@ -43,6 +45,11 @@ class EdgeStates:
     def __init__(self, edges: Adjacency, first: Tensor, symmetric: bool = False) -> None:
         self._slots = Slots.of(edges)
         self._states = [first] * (1 + symmetric)
+        self._sorted = replace(edges, edge_ids=self._slots.by_receiver.neighbours)
+
+    def in_slot_order(self) -> tuple[Adjacency, Tensor]:
+        """The edges as if they were given in slot order, and their states in this order."""
+        return self._sorted, self._states[0]
 
     def update(self, update: nn.Module, x: Tensor) -> None:
         """Update all states, given those of the nodes (nodes, width)."""

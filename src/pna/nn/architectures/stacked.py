@@ -349,8 +349,9 @@ class Stacked(Architecture):
                 if self.carries:
                     result, edges = self._carry(layer, conv_input, batch, edges)
                 else:
-                    given = edges.in_given_order() if self.has_edge_states else edges
-                    result = convolution(conv_input, batch.adjacency, given)
+                    own = self.has_edge_states
+                    given = edges.in_slot_order() if own else (batch.adjacency, edges)
+                    result = convolution(conv_input, *given)
                 x = self._updated(layer, x, result, batch, shrink)
                 if layer < len(self.edge_updates):
                     is_last = layer == len(self.convolutions) - 1
