@@ -221,7 +221,7 @@ ELSEWHERE = {
     ("page", "experiments"),
     [
         ("training", ["training"]),
-        ("zinc", ["zinc"]),
+        ("zinc", ["zinc", "zinc-ingredients"]),
         ("molhiv", ["molhiv"]),
         ("superpixels", ["mnist", "cifar10"]),
         ("nodes", ["tolokers", "minesweeper"]),
