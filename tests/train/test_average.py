@@ -25,12 +25,12 @@ def test_the_beginning_is_forgotten_by_the_middle(steps: int) -> None:
 
 
 def test_a_member_that_stopped_keeps_its_average() -> None:
-    """Also if its buffers are not finite any more. The others go on, also after it is dropped."""
+    """Also if what it has is not finite any more. The others go on, also after it is dropped."""
     population = SimpleNamespace(
         flat=torch.ones(3, 2), buffers={"mean": torch.ones(3, 4), "passes": torch.ones(3).long()}
     )
     average = MovingAverage(population, 0.9)
-    population.flat = torch.tensor([[2.0], [3.0], [2.0]]).expand(3, 2)
+    population.flat = torch.tensor([[2.0], [float("inf")], [2.0]]).expand(3, 2)
     population.buffers = {
         "mean": torch.tensor([[2.0], [float("nan")], [2.0]]).expand(3, 4),
         "passes": torch.tensor([2, 3, 2]),

@@ -61,13 +61,13 @@ class MovingAverage(Snapshot):
     def update(self, population: Population, steps: Tensor, alive: Tensor) -> None:
         """Add a step of the members that are `alive`, (members,), after `steps` of them."""
         share = (_FIRST_STEPS / (steps + _FIRST_STEPS)).clamp(min=1 - self.decay)
-        share = torch.where(alive, share, 0)
-        self.weights.lerp_(population.flat, share[:, None])
+        # members that stopped keep theirs, also if what they have now is not finite
+        now = torch.where(alive[:, None], population.flat, self.weights)
+        self.weights.lerp_(now, share[:, None])
         if self._numbers:
             now = torch.cat([population.buffers[name].flatten() for name in self._numbers])
-            each = share[self._members]
-            now = torch.where(each > 0, now, self._joined)  # those that broke may have NaN
-            self._joined.lerp_(now, each)
+            now = torch.where(alive[self._members], now, self._joined)
+            self._joined.lerp_(now, share[self._members])
         for name in self.buffers.keys() - set(self._numbers):
             old, now = self.buffers[name], population.buffers[name]
             old.copy_(torch.where(alive.view(-1, *[1] * (now.dim() - 1)), now, old))
