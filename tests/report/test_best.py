@@ -91,7 +91,7 @@ def test_changes_have_their_gain_and_what_the_rule_says(tmp_path: Path) -> None:
     ]
     page = best_page({FOLDER: result})
     assert "- Better: none.\n- Worse: with dropout of 0.05.\n" in page
-    assert "of 17 changes without effect it would take about 3." in page
+    assert "If none of the 17 changes had an effect, the rule would still take about 3:" in page
     assert "**yes**" in page and "not made yet" not in page and "Not run yet" not in page
 
 
