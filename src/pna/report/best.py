@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from pna.paper.best import (
     BLOCK,
@@ -20,6 +21,7 @@ from pna.paper.improved import changed
 from pna.paper.published import published
 from pna.paper.registry import EXPERIMENTS as REGISTRY
 from pna.paper.results import broken_in
+from pna.paper.scores import LEVEL
 from pna.paper.synthetic import GRAPH_PROPERTIES
 from pna.report.benchmark import LAST, SHOWN
 from pna.report.page import render_text
@@ -31,7 +33,6 @@ from pna.train.recipes import RECIPES
 Results = Mapping[str, ExperimentResult]  # by folder, such as zinc/benchmark-published
 Place = tuple[str, str]  # a folder, and a population in it
 _REAL = "benchmark-published"
-_ABOVE_ONE_ERROR = 0.16  # chance that a normal variable is above one standard error
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ def best_page(results: Results) -> str:
     recipe = RECIPES["best"]
     return render_text(
         "best.md", goals=_bare(goals(results)), ingredients=table and _bare(table), clear=clear,
-        changes=len(CHANGES), by_chance=round(_ABOVE_ONE_ERROR * len(CHANGES)),
+        changes=len(CHANGES), taken_by_chance=round(NormalDist().cdf(-1) * len(CHANGES)),
+        clear_by_chance=round((1 - LEVEL) * len(CHANGES)),
         claims=list(_decided(results)), arguments=recipe.arguments, settings=recipe.settings,
         encodings=recipe.encodings,
     )  # fmt: skip

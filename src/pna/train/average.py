@@ -46,12 +46,12 @@ class MovingAverage(Snapshot):
         self._join()
 
     def _join(self) -> None:
-        """Put all buffers of numbers into one tensor, so that a step changes them at once."""
-        self._numbers = [name for name, b in self.buffers.items() if b.is_floating_point()]
-        own = [self.buffers[name] for name in self._numbers]
+        """Put all floating-point buffers into one tensor, so that a step changes them at once."""
+        self._floats = [name for name, b in self.buffers.items() if b.is_floating_point()]
+        own = [self.buffers[name] for name in self._floats]
         self._joined = torch.cat([self.weights[:0, 0], *(b.flatten() for b in own)])
         parts = self._joined.split([b.numel() for b in own])
-        for name, buffer, part in zip(self._numbers, own, parts, strict=True):
+        for name, buffer, part in zip(self._floats, own, parts, strict=True):
             self.buffers[name] = part.view_as(buffer)
         members = torch.arange(len(self.weights), device=self.weights.device)
         of_each = [members.repeat_interleave(b[0].numel()) for b in own]
@@ -64,11 +64,11 @@ class MovingAverage(Snapshot):
         # members that stopped keep theirs, also if what they have now is not finite
         now = torch.where(alive[:, None], population.flat, self.weights)
         self.weights.lerp_(now, share[:, None])
-        if self._numbers:
-            now = torch.cat([population.buffers[name].flatten() for name in self._numbers])
+        if self._floats:
+            now = torch.cat([population.buffers[name].flatten() for name in self._floats])
             now = torch.where(alive[self._members], now, self._joined)
             self._joined.lerp_(now, share[self._members])
-        for name in self.buffers.keys() - set(self._numbers):
+        for name in self.buffers.keys() - set(self._floats):  # integers are copied
             old, now = self.buffers[name], population.buffers[name]
             old.copy_(torch.where(alive.view(-1, *[1] * (now.dim() - 1)), now, old))
 

@@ -348,10 +348,10 @@ class Stacked(Architecture):
                     conv_input, virtual = self.virtual_nodes[layer - 1](x, virtual, batch)
                 if self.carries:
                     result, edges = self._carry(layer, conv_input, batch, edges)
+                elif self.has_edge_states:
+                    result = convolution(conv_input, *edges.in_slot_order())
                 else:
-                    own = self.has_edge_states
-                    given = edges.in_slot_order() if own else (batch.adjacency, edges)
-                    result = convolution(conv_input, *given)
+                    result = convolution(conv_input, batch.adjacency, edges)
                 x = self._updated(layer, x, result, batch, shrink)
                 if layer < len(self.edge_updates):
                     is_last = layer == len(self.convolutions) - 1
