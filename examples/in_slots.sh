@@ -2,12 +2,12 @@
 # Run several experiments at once, in slots of time such as those of a cluster:
 #
 #     examples/in_slots.sh 540 <<'END'
-#     multitask --recipe plain --workers 7
-#     zinc --workers 3; molhiv --workers 3
+#     zinc --workers 3
+#     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50 multitask --recipe plain; mnist
 #     END
 #
 # A line is a lane of `pna reproduce`: lanes run side by side, the commands of a lane one after
-# another. After 540 seconds all of them save a checkpoint and stop. The same call then continues.
+# another, each with the variables before its name. After 540 seconds all of them save a checkpoint and stop. The same call then continues.
 # Messages are in runs/lane-1.log and so on. The exit status is 0 if everything is finished, 75 if
 # the time was up, and 1 if a command failed: the other commands of its lane still run.
 set -mu  # -m: a process in the background receives the interrupt
@@ -18,14 +18,20 @@ unfinished=75
 mkdir -p runs
 
 lane() {  # commands, separated by semicolons
-  local status=0 commands command left code
+  local status=0 commands command words given left code
   IFS=';' read -ra commands <<<"$1"
   for command in "${commands[@]}"; do
     left=$((seconds - SECONDS))
     ((left > 0)) || return $unfinished
-    echo "pna reproduce$command"
-    # shellcheck disable=SC2086  # an option is a word
-    timeout --signal INT --kill-after "$grace" "$left" ${PNA:-pna} reproduce $command --resume
+    read -ra words <<<"$command"
+    given=()
+    while [[ ${words[0]-} == *=* ]]; do
+      given+=("${words[0]}")
+      words=("${words[@]:1}")
+    done
+    echo "pna reproduce ${words[*]}"
+    env "${given[@]}" timeout --signal INT --kill-after "$grace" "$left" \
+      ${PNA:-pna} reproduce "${words[@]}" --resume
     code=$?
     case $code in
       0) ;;
@@ -39,7 +45,7 @@ lane() {  # commands, separated by semicolons
 lanes=()
 while IFS= read -r line; do
   [[ -z "${line// /}" ]] && continue
-  lane " $line" >"runs/lane-$((${#lanes[@]} + 1)).log" 2>&1 </dev/null &
+  lane "$line" >"runs/lane-$((${#lanes[@]} + 1)).log" 2>&1 </dev/null &
   lanes+=($!)
 done
 

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parent.parent / "examples" / "in_slots.sh"
 #: Stands for pna: `slow` waits to be interrupted, `fail` fails; says what it was asked for.
 FAKE = """#!/usr/bin/env bash
 trap 'echo interrupted; exit 130' INT
-echo "ran $*"
+echo "ran $*${SHARE:+ with $SHARE}"
 case $2 in slow) sleep 60 & wait ;; fail) exit 2 ;; esac
 """
 
@@ -35,10 +35,10 @@ def call(folder: Path, seconds: int, lanes: str) -> tuple[int, list[list[str]]]:
 
 
 def test_every_command_of_every_lane_runs(tmp_path: Path) -> None:
-    status, logs = call(tmp_path, 30, "a --workers 2; b\n\nc --recipe plain\n")
+    status, logs = call(tmp_path, 30, "SHARE=50 a --workers 2; b\n\nc --recipe plain\n")
     assert status == 0
     assert logs == [
-        ["ran reproduce a --workers 2 --resume", "ran reproduce b --resume"],
+        ["ran reproduce a --workers 2 --resume with 50", "ran reproduce b --resume"],
         ["ran reproduce c --recipe plain --resume"],
     ]
 
