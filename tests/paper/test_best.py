@@ -135,7 +135,7 @@ def test_the_best_rows_have_what_was_chosen(tmp_path: Path):
     for trial, hidden, layers in ((small, 55, 5), (large, 110, 6)):
         assert trial.graphs == Benchmark("zinc", walks=(20, 8), laplacian=(8, 4))
         assert trial.model.arguments["virtual_node"] and trial.model.arguments["layers"] == layers
-        assert trial.model.hidden == hidden and trial.settings.epochs == 1000
+        assert trial.model.hidden == hidden and trial.settings.epochs == 700
         assert trial.settings.seeds == [200, 201, 202, 203]
 
 
@@ -173,10 +173,13 @@ def test_the_six_tasks_are_trained_four_times_as_long() -> None:
     for trial in MULTITASK_BEST.trials():
         (usual,) = [t for t in EXPERIMENTS["multitask"].trials()
                     if t.variant.row == trial.variant.row]  # fmt: skip
-        longer = replace(usual.settings, epochs=300, seed=200)
+        share = 1 / 3 if trial.variant.group == "large slow" else 1
+        rates = pytest.approx([lr * share for lr in usual.settings.lr])
+        longer = replace(usual.settings, epochs=300, seed=200, lr=trial.settings.lr)
+        assert trial.settings.lr == rates
         assert trial.settings == longer and trial.graphs == usual.graphs
         assert trial.model == replace(usual.model, hidden=trial.model.hidden)
-    assert [trial.model.hidden for trial in MULTITASK_BEST.trials()] == [16, 16, 32]
+    assert [trial.model.hidden for trial in MULTITASK_BEST.trials()] == [16, 16, 32, 32]
 
 
 def test_changes_together_multiply_the_width():
