@@ -30,7 +30,8 @@ lane() {  # commands, separated by semicolons
       words=("${words[@]:1}")
     done
     echo "pna reproduce ${words[*]}"
-    env "${given[@]}" timeout --signal INT --kill-after "$grace" "$left" \
+    # --foreground: a process whose group is interrupted too gets two signals
+    env "${given[@]}" timeout --foreground --signal INT --kill-after "$grace" "$left" \
       ${PNA:-pna} reproduce "${words[@]}" --resume
     code=$?
     case $code in

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "in_slots.sh"
-#: Stands for pna: `slow` waits to be interrupted, `fail` fails; says what it was asked for.
-FAKE = """#!/usr/bin/env bash
-trap 'echo interrupted; exit 130' INT
-echo "ran $*${SHARE:+ with $SHARE}"
-case $2 in slow) sleep 60 & wait ;; fail) exit 2 ;; esac
+#: Stands for pna: `slow` waits to be interrupted, as its child does; `fail` fails; says what it was
+#: asked for.
+FAKE = f"""#!/usr/bin/env bash
+trap 'sleep 0.2; kill $!; echo interrupted; exit 130' INT
+echo "ran $*${{SHARE:+ with $SHARE}}"
+child() {{
+  {sys.executable} -c '
+import signal, time
+signal.signal(signal.SIGINT, lambda *_: print("the child too", flush=True))
+time.sleep(60)
+'
+}}
+case $2 in slow) child & wait ;; fail) exit 2 ;; esac
 """
 
 pytestmark = pytest.mark.skipif(

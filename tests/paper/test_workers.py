@@ -166,6 +166,16 @@ def test_sigterm_to_the_first_process_alone_stops_all() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_two_signals_at_once_do_not_end_the_wait_for_workers() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with sigterm_as_ctrl_c():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)  # would raise here
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_until_all_workers_are_started(monkeypatch, number) -> None:
     """Another thread receives it. A worker that starts after the end has no queue of reports."""

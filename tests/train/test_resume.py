@@ -71,10 +71,11 @@ class Trainings:
         send: int = 0,
         writes: int = 0,
         after: float = 0.0,
+        and_send: int = 0,
         **settings: object,
     ) -> int | None:
-        """How it ended, sent this signal some seconds after it wrote so many checkpoints. Without a
-        signal it needs no process."""
+        """How it ended, sent this signal, and perhaps another, some seconds after it wrote so many
+        checkpoints. Without a signal it needs no process."""
         asked = {
             "data": self.data, "out": out, "model": MODEL,
             "settings": Settings(**(SETTINGS | settings)), "resume": Run(out).exists,
@@ -87,7 +88,8 @@ class Trainings:
         wait_for_writes(process, out / LAST, writes)
         time.sleep(after)
         assert process.pid is not None
-        os.kill(process.pid, send)
+        for number in filter(None, (send, and_send)):
+            os.kill(process.pid, number)
         return processes.ended(process, self.folder).returncode
 
 
@@ -165,6 +167,15 @@ def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path
     assert 0 < facts["epoch"] < EPOCHS
     assert rows[-1]["epoch"] == facts["epoch"]
     assert Run(out).summary is None
+    assert trainings.run(out) == 0
+    assert_same_ending(Run(out), whole)
+
+
+def test_two_signals_at_once_count_as_one(trainings, whole, tmp_path):
+    """As `timeout` sends them, and batch systems."""
+    out = tmp_path / "run"
+    stopped = trainings.run(out, signal.SIGINT, writes=10, and_send=signal.SIGTERM)
+    assert stopped == INTERRUPTED
     assert trainings.run(out) == 0
     assert_same_ending(Run(out), whole)
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from pna.signals import counted_once
+
 OnEpoch = Callable[[str, int], None]  # name of a training, and the epochs it has done
 T = TypeVar("T")
 OnDone = Callable[[int, T], None]  # index of a job, and its result
@@ -128,16 +130,25 @@ def _held(number: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM as Ctrl-C, so that workers do not outlive this process."""
+    """Handle SIGTERM as Ctrl-C, so that workers do not outlive this process. Signals within a
+    second count as one: another one would end the wait for workers, which save checkpoints."""
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    usual: dict[int, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    ours = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    handle = counted_once(signal.default_int_handler)
+    for number in ours:
+        signal.signal(number, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, usual[number])
 
 
 def _forward_reports(

@@ -28,6 +28,7 @@ from pna.files import is_new
 from pna.machine import command, machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
+from pna.signals import counted_once
 from pna.train import training_molecules
 from pna.train.class_weights import with_class_weights
 from pna.train.defaults import loss_for, model_for, settings_for
@@ -528,7 +529,8 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
 
 @contextmanager
 def _stop_on_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets. A second signal raises; ignored ones stay ignored."""
+    """An event that Ctrl-C or SIGTERM sets. A second signal, a second later or more, raises;
+    ignored ones stay ignored."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -539,17 +541,17 @@ def _stop_on_signal() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals, handler = (signal.SIGINT, signal.SIGTERM), counted_once(handle)
     before = {
-        number: signal.signal(number, handle)
+        number: signal.signal(number, handler)
         for number in signals
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def fingerprint(graphs: GraphSet) -> str:
