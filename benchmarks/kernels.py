@@ -30,8 +30,9 @@ _SHOWN = 25
 def main() -> None:
     arguments = _arguments()
     experiment = lookup("experiment", arguments.experiment, EXPERIMENTS)
-    members = arguments.members or experiment.members
-    trial = experiment.trials(experiment.protocols[0], members=members, chosen=[arguments.row])[0]
+    members, protocol = arguments.members or experiment.members, experiment.protocols[0]
+    experiment = experiment.prepared(Path("results"), protocol)
+    trial = experiment.trials(protocol, members=members, chosen=[arguments.row])[0]
     graphs = GraphSet.load(trial.graphs.made(arguments.runs)).split("train")[: arguments.graphs]
     device = torch.device(arguments.device)
     settings = replace(trial.settings, select="loss")

@@ -28,6 +28,7 @@ _ENDLESS = 10**6  # epochs
 def main() -> None:
     arguments = _arguments()
     experiment = lookup("experiment", arguments.experiment, EXPERIMENTS)
+    experiment = experiment.prepared(Path("results"), experiment.protocols[0])
     (trial, *_) = experiment.trials(
         recipe=arguments.recipe, members=arguments.members, chosen=[arguments.row]
     )

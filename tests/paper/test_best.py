@@ -17,9 +17,11 @@ from pna.paper.best import (
     CHANGES,
     INGREDIENTS,
     MOLHIV_BEST,
+    MOLHIV_CHOICE,
     MULTITASK_BEST,
     SUPERPIXELS_BEST,
     ZINC_BEST,
+    best_candidate,
     choose,
     together,
 )
@@ -146,13 +148,14 @@ def test_the_best_rows_have_what_was_chosen(tmp_path: Path):
 ])  # fmt: skip
 def test_the_best_rows_keep_to_their_sizes(names: tuple[str, ...]) -> None:
     """With changes that add parameters."""
-    most = {"zinc": (100_000, 500_000), "molhiv": (330_000,)}
+    most = {"zinc-best": (100_000, 500_000), "molhiv-best": (330_000,),
+            "molhiv-choice": (330_000,) * 4}  # fmt: skip
     choice = tuple(change for change in CHANGES if change.name in names)
     assert len(choice) == len(names)
-    for experiment in (ZINC_BEST, MOLHIV_BEST, *SUPERPIXELS_BEST):
+    for experiment in (ZINC_BEST, MOLHIV_CHOICE, MOLHIV_BEST, *SUPERPIXELS_BEST):
         graphs = made(experiment.benchmark)
         trials = replace(experiment, choice=choice).trials()
-        for trial, limit in zip(trials, most.get(experiment.benchmark, (110_000,)), strict=True):
+        for trial, limit in zip(trials, most.get(experiment.name, (110_000,)), strict=True):
             assert 0.5 * limit < parameters(trial, graphs) <= limit
 
 
@@ -180,6 +183,43 @@ def test_the_six_tasks_are_trained_four_times_as_long() -> None:
         assert trial.settings == longer and trial.graphs == usual.graphs
         assert trial.model == replace(usual.model, hidden=trial.model.hidden)
     assert [trial.model.hidden for trial in MULTITASK_BEST.trials()] == [16, 16, 32, 32]
+
+
+def areas(values: dict[str, float]) -> Scores:
+    """Areas of four members in validation at the best epoch; elsewhere the order is reversed."""
+    populations = {}
+    for name, value in values.items():
+        members = tuple(Member(k, k, 0.01, 0.0, value, 1) for k in range(4))
+        spread = value + 0.01 * np.array([-1.0, -1.0, 1.0, 1.0])[:, None]
+        errors = {s: spread if s == "validation, best epoch" else 1 - spread for s in SPLITS}
+        populations[name] = ScoredPopulation(members, errors)
+    return Scores(("y",), SPLITS, populations, {s: np.full(1, 0.5) for s in SPLITS}, "roc_auc")
+
+
+def test_validation_chooses_the_training_on_molhiv(tmp_path: Path) -> None:
+    names = [variant.name for variant in MOLHIV_CHOICE.variants]
+    found = areas(dict(zip(names, (0.81, 0.84, 0.85, 0.83), strict=True)))
+    assert best_candidate(MOLHIV_CHOICE, found).name == names[2]
+    assert best_candidate(MOLHIV_CHOICE, found, {names[2]}).name == names[1]
+    with pytest.raises(ValueError, match="got runs of all rows of molhiv-choice that broke"):
+        best_candidate(MOLHIV_CHOICE, found, names)
+    level = areas(dict.fromkeys(names, 0.8))
+    assert best_candidate(MOLHIV_CHOICE, level).name == names[0]
+    del level.populations[names[3]]
+    with pytest.raises(ValueError, match=f"no results of {names[3]}, .*run pna reproduce molhiv-"):
+        best_candidate(MOLHIV_CHOICE, level)
+    for name, held in ((INGREDIENTS.name, scores()), (MOLHIV_CHOICE.name, found)):
+        with pytest.raises(ValueError, match=f"no results of {name} .* run pna reproduce"):
+            MOLHIV_BEST.prepared(tmp_path, "benchmark")
+        folder = tmp_path / name / "benchmark-published"
+        folder.mkdir(parents=True)
+        save_scores(folder, held)
+    (tested,) = MOLHIV_BEST.prepared(tmp_path, "benchmark").trials()
+    chosen = MOLHIV_CHOICE.prepared(tmp_path, "benchmark").trials()[2]
+    assert tested.model == chosen.model and tested.graphs == chosen.graphs
+    assert tested.graphs == Benchmark("molhiv", walks=(20, 0))
+    assert tested.settings == replace(chosen.settings, members=10, seed=200)
+    assert (tested.variant.name, tested.variant.label) == ("pna best large", "PNA at its best")
 
 
 def test_changes_together_multiply_the_width():

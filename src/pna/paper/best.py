@@ -1,7 +1,8 @@
 """PNA at its best: which ingredients of later models pay on ZINC, and what they give elsewhere.
 
 `INGREDIENTS` trains a block with each ingredient left out or added. The `Best` experiments
-train the recipe that `choose` finds in those results, for longer and on other sets.
+train the recipe that `choose` finds in those results, for longer and on other sets. On MolHIV,
+validation also chooses among the rows of `MOLHIV_CHOICE`.
 """
 
 from __future__ import annotations
@@ -152,21 +153,25 @@ def _where_changed(
 @dataclass(frozen=True)
 class Best(RealWorld):
     """Rows with the changes to `BLOCK` that another experiment has chosen. Until it is `prepared`,
-    they have none. Their own arguments and changes come on top."""
+    they have none. Their own arguments and changes come on top.
+
+    With `candidates`, the only row is that of them which is best in validation.
+    """
 
     choice: tuple[Change, ...] | None = field(default=None, compare=False)
     encoded: bool = True  # whether graphs get the walks and the Laplacian of the block
+    candidates: Best | None = field(default=None, compare=False)
 
     def prepared(self, results: Path, protocol: str) -> Best:
         if self.choice is not None:
             return self
-        path = results / INGREDIENTS.name / f"{protocol}-{INGREDIENTS.recipes[0]}" / SCORES
-        if not path.is_file():
-            raise ValueError(
-                f"got no results of {INGREDIENTS.name} in {results}, expected them to choose the "
-                f"recipe; run pna reproduce {INGREDIENTS.name} first, with the same options"
-            )
-        return replace(self, choice=choose(*load_for_choice(path.parent)))
+        made = replace(self, choice=choose(*_scores_of(INGREDIENTS, results, protocol)))
+        if self.candidates is None:
+            return made
+        scores, broken = _scores_of(self.candidates, results, protocol)
+        best = best_candidate(self.candidates, scores, broken)
+        (own,) = self.variants
+        return replace(made, variants=(replace(best, row=own.row, label=own.label),))
 
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
@@ -176,14 +181,47 @@ class Best(RealWorld):
         best = replace(
             variant,
             hidden=block.hidden * (2 if twice else 1),
-            walks=block.walks if self.encoded else (0, 0),
-            laplacian=block.laplacian if self.encoded else (0, 0),
+            walks=block.walks if self.encoded else variant.walks,
+            laplacian=block.laplacian if self.encoded else variant.laplacian,
             arguments=block.arguments | variant.arguments,
             changes=block.changes | variant.changes,
         )
         return replace(
             super()._trial(_narrowing(best), protocol, recipe, members, quick), variant=variant
         )
+
+
+def _scores_of(
+    experiment: Experiment, results: Path, protocol: str
+) -> tuple[Scores, Collection[str]]:
+    """Scores of an experiment that decides something, and its populations of which a run broke."""
+    folder = results / experiment.name / f"{protocol}-{experiment.recipes[0]}"
+    if not (folder / SCORES).is_file():
+        raise ValueError(
+            f"got no results of {experiment.name} in {results}, expected them to choose the "
+            f"recipe; run pna reproduce {experiment.name} first, with the same options"
+        )
+    return load_for_choice(folder)
+
+
+def best_candidate(candidates: Best, scores: Scores, broken: Collection[str] = ()) -> Variant:
+    """The row with the best mean validation metric at the epoch that is scored; the first of
+    equals. A row of which a run broke is not taken. Raises if a row is missing, or all broke."""
+    names = [variant.name for variant in candidates.variants]
+    missing = sorted({*names} - {*scores.populations, *broken})
+    if missing:
+        raise ValueError(
+            f"got no results of {', '.join(missing)}, expected all of {candidates.name}; run "
+            f"pna reproduce {candidates.name} first, with the same options"
+        )
+    judged = measured_as(candidates.metric, f"validation, {candidates.scored} epoch")
+    able = [variant for variant in candidates.variants if variant.name not in broken]
+    if not able:
+        raise ValueError(
+            f"got runs of all rows of {candidates.name} that broke, expected one to take; give "
+            "them lower learning rates, and run all of them again"
+        )
+    return min(able, key=lambda variant: judged(scores, variant.name).mean)
 
 
 _LARGE = "large"  # twice as wide
@@ -210,24 +248,51 @@ ZINC_BEST = Best(
     seed=200,
 )
 
-#: Random walks made models of MolHIV worse in validation, so it has none. It has fewer layers than
-#: the block, twice the width, and the dropout of the plain row.
+
+def _of_molhiv(
+    row: str, label: str, dropout: float, walks: tuple[int, int] = (0, 0), **changes: Any
+) -> Variant:
+    """Four layers of twice the block's width."""
+    usual = {"epochs": 100, "batch_size": 128, "select": "roc_auc"}
+    made = _row(_LARGE, {"layers": 4, "dropout": dropout, "readout": "mean"}, **usual | changes)
+    return replace(made, row=row, label=label, walks=walks)
+
+
+_MOLHIV: dict[str, Any] = {
+    "benchmark": "molhiv",
+    "encoded": False,
+    "groups": {_LARGE: "twice as wide"},
+    "metric": "roc_auc",
+    "loss": "bce",
+    "scored": "best",
+}
+
+#: The first has the dropout of the plain row, the last the training of GNN+ on MolHIV.
+MOLHIV_CHOICE = Best(
+    "molhiv-choice",
+    "MolHIV: trainings of PNA at its best, area under the ROC curve",
+    (
+        _of_molhiv("fast", "rate 0.001, dropout 0.3", 0.3, lr=1e-3),
+        _of_molhiv("slow", "rate 0.0003, dropout 0.3", 0.3, lr=3e-4),
+        _of_molhiv("slow walks", "rate 0.0003, dropout 0.3, random walks", 0.3, (20, 0), lr=3e-4),
+        _of_molhiv(
+            "slowest walks", "rate 0.0001, dropout 0.1, random walks, batches of 32, little decay",
+            0.1, (20, 0), lr=1e-4, batch_size=32, weight_decay=1e-5, warmup=5,
+        ),
+    ),
+    seed=100,
+    **_MOLHIV,
+)  # fmt: skip
+
 MOLHIV_BEST = Best(
     "molhiv-best",
     "MolHIV: PNA at its best, area under the ROC curve",
-    (
-        _row(_LARGE, {"layers": 4, "dropout": 0.3, "readout": "mean"},
-             epochs=100, batch_size=128, lr=1e-3, select="roc_auc"),
-    ),
-    groups={_LARGE: "twice as wide"},
-    benchmark="molhiv",
-    encoded=False,
-    metric="roc_auc",
-    loss="bce",
+    (_of_molhiv("pna best", "PNA at its best", 0.3, lr=1e-3),),
     members=10,
-    scored="best",
+    candidates=MOLHIV_CHOICE,
     seed=200,
-)  # fmt: skip
+    **_MOLHIV,
+)
 
 
 def _superpixels(name: str, title: str, epochs: int, seen: Mapping[str, Any]) -> Best:
@@ -279,4 +344,6 @@ MULTITASK_BEST = Experiment(
 )  # fmt: skip
 
 #: In the order in which they are run.
-EXPERIMENTS = (INGREDIENTS, ZINC_BEST, MOLHIV_BEST, *SUPERPIXELS_BEST, MULTITASK_BEST)
+EXPERIMENTS = (
+    INGREDIENTS, ZINC_BEST, MOLHIV_CHOICE, MOLHIV_BEST, *SUPERPIXELS_BEST, MULTITASK_BEST,
+)  # fmt: skip
