@@ -110,6 +110,14 @@ def test_batches_too_large_to_pad_come_as_they_are():
     assert found == [True] * 3
 
 
+def test_ids_of_an_epoch_are_moved_to_the_device_at_once(monkeypatch):
+    """A transfer before every step would wait for the step before."""
+    moved = []
+    monkeypatch.setattr(torch, "from_numpy", lambda a: moved.append(a.shape) or torch.tensor(a))
+    assert len(seen(batch_size=4, pad=True)) == 3
+    assert moved == [(3, 4)]
+
+
 def test_batches_that_never_change_are_made_once():
     made = []
     batches = Batches(GRAPHS, made.append, 4, shuffle=False)

@@ -109,15 +109,17 @@ class Batches:
         """Run the step on every batch of an epoch."""
         self.graphs.check_unchanged()
         chosen = order(len(self.graphs), self._shuffle, self._seed, epoch)
-        for number in range(len(self)):
-            ids = chosen[number * self._batch_size : (number + 1) * self._batch_size]
-            own = np.array_split(ids, self._execution.processes)[self._execution.rank]
-            self._run(number, own)
+        size, execution = self._batch_size, self._execution
+        batches = [chosen[number * size : (number + 1) * size] for number in range(len(self))]
+        own = [np.array_split(ids, execution.processes)[execution.rank] for ids in batches]
+        if self._padded is not None:
+            self._run_padded(self._padded, own)
+            return
+        for number, ids in enumerate(own):
+            self._run(number, ids)
 
     def _run(self, number: int, ids: np.ndarray) -> None:
-        if self._padded is not None:
-            self._run_padded(ids)
-        elif self._fixed:
+        if self._fixed:
             if number not in self._batches:
                 known = None if self._like is None else self._like._batches.get(number)
                 self._batches[number] = self._batch(ids) if known is None else self._as(known)
@@ -142,19 +144,33 @@ class Batches:
         most = int(seen.max()) if len(seen) else 0
         return replace(batch, diameter=diameter, max_diameter=most)
 
-    def _run_padded(self, ids: np.ndarray) -> None:
-        """Run in the first padded shape that has space; without padding if none has."""
-        assert self._padded is not None
-        padded, (sizes, edges) = self._padded, self._counts
-        for shape in self._shapes:
-            arranged = shape.arrange(ids, sizes[ids], edges[ids])
-            if arranged is None:
+    def _run_padded(self, padded: PaddedBatches, batches: Sequence[np.ndarray]) -> None:
+        """Run each batch in the first padded shape that has space; without padding if none has.
+
+        The ids of all batches are moved to the device at once. A transfer before every step would
+        wait for the end of the step before, and the device for the next one.
+        """
+        arranged = [self._arranged(ids) for ids in batches]
+        rows = np.full((len(batches), len(self._ids)), -1)
+        for row, (_, ids) in zip(rows, arranged, strict=True):
+            row[: len(ids)] = ids
+        moved = torch.from_numpy(rows).to(self._ids.device)
+        for row, (shape, ids) in zip(moved, arranged, strict=True):
+            if shape is None:
+                self._step(self._batch(ids))
                 continue
             own = self._ids[: shape.num_ids]
-            own.copy_(torch.from_numpy(arranged))
+            own.copy_(row[: shape.num_ids])
             self._call(shape, partial(self._run_on, padded, own, shape))
-            return
-        self._step(self._batch(ids))
+
+    def _arranged(self, ids: np.ndarray) -> tuple[Shape | None, np.ndarray]:
+        """The shape of a batch and its ids as arranged for it; no shape if none has space."""
+        sizes, edges = self._counts
+        for shape in self._shapes:
+            arranged = shape.arrange(ids, sizes[ids], edges[ids])
+            if arranged is not None:
+                return shape, arranged
+        return None, ids
 
     def _run_on(self, padded: PaddedBatches, ids: Tensor, shape: Shape) -> None:
         self._step(padded.batch(ids, shape))
