@@ -515,6 +515,19 @@ def test_a_folder_that_is_gone_is_told_of(tmp_path):
         train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=lambda _: shutil.rmtree(out))
 
 
+def test_a_folder_that_another_took_the_place_of_is_not_written_to(tmp_path):
+    out = tmp_path / "run"
+
+    def replaced(_: object) -> None:
+        out.rename(tmp_path / "away")
+        train(GRAPHS, out, MODEL, SETTINGS)
+
+    with pytest.raises(FileExistsError, match=r"got .*run, which was .*, and another folder of"):
+        train(GRAPHS, out, MODEL, replace(SETTINGS, seed=7), save_every=0.0, report=replaced)
+    assert Run(out).read(LAST)[1]["epoch"] == Run(out).summary["epochs"]
+    assert Run(out).config.settings.seed == SETTINGS.seed
+
+
 def test_rows_of_some_epochs_alone(tmp_path):
     run = train(GRAPHS, tmp_path / "run", MODEL, replace(SETTINGS, epochs=5), log_every=2)
     assert [row["epoch"] for row in run.metrics()] == [2, 2, 4, 4, 5, 5]

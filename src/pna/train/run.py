@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -135,6 +136,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._locked: os.stat_result | None = None  # the folder, while it is `alone`
 
     @property
     def exists(self) -> bool:
@@ -213,9 +215,11 @@ class Run:
                 "a new folder; choose another (--out)"
             ) from error
         with alone(self.folder, wait=False):
+            self._locked = self.folder.stat()
             try:
                 yield
             finally:
+                self._locked = None
                 if new:
                     with suppress(OSError):  # it holds something, or is gone
                         self.folder.rmdir()
@@ -265,7 +269,13 @@ class Run:
         """Write `BEST` or `LAST`, with a checksum and the configuration: it can be used alone."""
         on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         with disk_errors(self.folder):
-            self.folder.stat()  # raises if the folder was removed
+            found = self.folder.stat()  # raises if the folder was removed
+            if self._locked is not None and not os.path.samestat(found, self._locked):
+                raise FileExistsError(
+                    f"got {self.folder}, which was removed or moved during training, and another "
+                    "folder of this name, expected it to stay; start this training again under "
+                    "another name"
+                )
             facts = facts | {"config": self.config.as_dict()}
             tensor_file.write(
                 self.folder / name, on_host, facts,
