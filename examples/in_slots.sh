@@ -7,7 +7,8 @@
 #     END
 #
 # A line is a lane of `pna reproduce`: lanes run side by side, the commands of a lane one after
-# another, each with the variables before its name. After 540 seconds all of them save a checkpoint and stop. The same call then continues.
+# another. A command may begin with variables, as NAME=VALUE. Quotes are not understood. After 540
+# seconds all of them save a checkpoint and stop. The same call then continues.
 # Messages are in runs/lane-1.log and so on. The exit status is 0 if everything is finished, 75 if
 # the time was up, and 1 if a command failed: the other commands of its lane still run.
 set -mu  # -m: a process in the background receives the interrupt
@@ -25,13 +26,14 @@ lane() {  # commands, separated by semicolons
     ((left > 0)) || return $unfinished
     read -ra words <<<"$command"
     given=()
-    while [[ ${words[0]-} == *=* ]]; do
+    while [[ ${words[0]-} =~ ^[A-Za-z_][A-Za-z_0-9]*= ]]; do
       given+=("${words[0]}")
       words=("${words[@]:1}")
     done
+    ((${#words[@]})) || continue
     echo "pna reproduce ${words[*]}"
     # --foreground: a process whose group is interrupted too gets two signals
-    env "${given[@]}" timeout --foreground --signal INT --kill-after "$grace" "$left" \
+    env ${given[@]+"${given[@]}"} timeout --foreground --signal INT --kill-after "$grace" "$left" \
       ${PNA:-pna} reproduce "${words[@]}" --resume
     code=$?
     case $code in

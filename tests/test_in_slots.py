@@ -44,11 +44,11 @@ def call(folder: Path, seconds: int, lanes: str) -> tuple[int, list[list[str]]]:
 
 
 def test_every_command_of_every_lane_runs(tmp_path: Path) -> None:
-    status, logs = call(tmp_path, 30, "SHARE=50 a --workers 2; b\n\nc --recipe plain\n")
+    status, logs = call(tmp_path, 30, "SHARE=50 a --workers 2;; b\n\n--recipe=plain c\n")
     assert status == 0
     assert logs == [
         ["ran reproduce a --workers 2 --resume with 50", "ran reproduce b --resume"],
-        ["ran reproduce c --recipe plain --resume"],
+        ["ran reproduce --recipe=plain c --resume"],
     ]
 
 

@@ -16,7 +16,8 @@ import pytest
 from pna.data.multitask import multitask
 from pna.paper.experiment import Graphs
 from pna.paper.workers import run_jobs, sigterm_as_ctrl_c
-from pna.train.run import CONFIG, Run
+from pna.signals import stop_when_asked
+from pna.train.run import CONFIG, LAST, Run
 from tests import processes
 
 MANY = 2400  # so that a busy machine is not taken for one that does not stop
@@ -24,16 +25,12 @@ MANY = 2400  # so that a busy machine is not taken for one that does not stop
 
 def count(name: str, until: int, on_epoch) -> str:
     """Tells of epochs, a tenth of a second each, until it is asked to stop."""
-    asked = []
-    before = signal.signal(signal.SIGTERM, lambda *_: asked.append(name))
-    try:
+    with stop_when_asked() as stop:
         for epoch in range(until):
             on_epoch(name, epoch)
-            if asked:
+            if stop.is_set():
                 raise KeyboardInterrupt
             time.sleep(0.1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return name
 
 
@@ -197,8 +194,10 @@ def test_a_signal_waits_until_all_workers_are_started(monkeypatch, number) -> No
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-def test_ctrl_c_in_a_terminal_is_heard_by_all_and_can_be_resumed(tmp_path: Path) -> None:
-    """Two processes import torch: the command, and the one that its workers are forked from."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_signal_to_all_processes_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    """As Ctrl-C in a terminal, or `timeout`. Two processes import torch: the command, and the one
+    that its workers are forked from."""
     graphs = multitask(0, sizes=(15, 16), counts={"train": 32, "validation": 2, "test": 2})
     (tmp_path / "runs").mkdir()
     graphs.save(tmp_path / "runs" / f"{Graphs('paper', quick=True).name}.safetensors")
@@ -216,7 +215,7 @@ def test_ctrl_c_in_a_terminal_is_heard_by_all_and_can_be_resumed(tmp_path: Path)
             while not list(tmp_path.glob(configs)):
                 assert process.poll() is None and time.monotonic() < end
                 time.sleep(0.02)
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, number)
             said, _ = process.communicate(timeout=60)
         finally:
             if process.poll() is None:
@@ -225,3 +224,4 @@ def test_ctrl_c_in_a_terminal_is_heard_by_all_and_can_be_resumed(tmp_path: Path)
     begun = [Run(path.parent) for path in tmp_path.glob(configs)]
     assert 1 <= len(begun) < 7  # not all of them were begun, and of those that were
     assert any(run.summary is None for run in begun)
+    assert all((run.folder / LAST).is_file() for run in begun)  # after the epoch they were in

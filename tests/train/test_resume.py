@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from pna.train.loop import Interrupted, train
+from pna.signals import TOGETHER, ask_to_stop
+from pna.train.loop import Interrupted, Report, train
 from pna.train.run import BEST, LAST, Run
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import ModelSettings, Settings
@@ -176,6 +177,23 @@ def test_two_signals_at_once_count_as_one(trainings, whole, tmp_path):
     out = tmp_path / "run"
     stopped = trainings.run(out, signal.SIGINT, writes=10, and_send=signal.SIGTERM)
     assert stopped == INTERRUPTED
+    assert trainings.run(out) == 0
+    assert_same_ending(Run(out), whole)
+
+
+def test_a_training_that_was_signalled_may_be_asked_to_stop_too(trainings, whole, tmp_path):
+    """As a worker is, whose process group was signalled more than a second before."""
+
+    def report(now: Report) -> None:
+        if now.epoch == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(TOGETHER + 0.1)
+            ask_to_stop()
+
+    out, settings = tmp_path / "run", Settings(**SETTINGS)
+    with pytest.raises(Interrupted):
+        train(trainings.data, out, MODEL, settings, device="cpu", report=report)
+    assert Run(out).read(LAST)[1]["epoch"] == 3
     assert trainings.run(out) == 0
     assert_same_ending(Run(out), whole)
 

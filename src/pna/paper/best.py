@@ -267,7 +267,7 @@ _MOLHIV: dict[str, Any] = {
     "scored": "best",
 }
 
-#: The first has the dropout of the plain row, the last the training of GNN+ on MolHIV.
+#: The first three have the dropout of the plain row; the last has the training of GCN+ on MolHIV.
 MOLHIV_CHOICE = Best(
     "molhiv-choice",
     "MolHIV: trainings of PNA at its best, area under the ROC curve",

@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from pna.signals import counted_once
+from pna.signals import ask_to_stop, counted_once
 
 OnEpoch = Callable[[str, int], None]  # name of a training, and the epochs it has done
 T = TypeVar("T")
@@ -136,19 +137,18 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    usual: dict[int, Any] = {
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGINT: signal.default_int_handler,
-    }
-    ours = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    usual = (signal.SIG_DFL, signal.default_int_handler)
     handle = counted_once(signal.default_int_handler)
-    for number in ours:
-        signal.signal(number, handle)
+    before = {
+        number: signal.signal(number, handle)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) in usual
+    }
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, usual[number])
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _forward_reports(
@@ -173,6 +173,7 @@ def _forward_reports(
 
 _reports: Any = None  # queue of a worker's reports
 _stop: Any = None  # event that asks a worker to stop
+_GRACE = 60.0  # seconds in which a worker whose parent is gone saves a checkpoint
 
 
 def _start_worker(reports: Any, stop: Any, threads: int | None) -> None:
@@ -185,10 +186,14 @@ def _start_worker(reports: Any, stop: Any, threads: int | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit with the parent: one that is killed cannot ask its workers to stop."""
+    """Save a checkpoint and exit with the parent: one that is killed cannot ask its workers to
+    stop. If SIGTERM goes to all processes, it ends the forkserver, and the parent does not wait."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    end = time.monotonic() + _GRACE
+    while ask_to_stop() and time.monotonic() < end:
+        time.sleep(0.1)
     os._exit(1)
 
 
@@ -200,5 +205,5 @@ def _run_job(function: Callable[..., T], job: tuple[Any, ...]) -> T:
 
 def _report(*what: Any) -> None:
     _reports.put(what)
-    if _stop.is_set() and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        signal.raise_signal(signal.SIGTERM)  # a training saves a checkpoint, and stops
+    if _stop.is_set():
+        ask_to_stop()

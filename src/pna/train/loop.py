@@ -5,12 +5,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from pna.files import is_new
 from pna.machine import command, machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
-from pna.signals import counted_once
+from pna.signals import stop_when_asked
 from pna.train import training_molecules
 from pna.train.class_weights import with_class_weights
 from pna.train.defaults import loss_for, model_for, settings_for
@@ -346,7 +344,7 @@ def _train(
     if not finished:
         waiting_for("running the first steps")
     try:
-        with _stop_on_signal() as stop:
+        with stop_when_asked() as stop:
             while not finished:
                 results, rows = _epoch(trainer, done)
                 done += 1
@@ -525,33 +523,6 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
         "device": str(device),
         "peak_memory": torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
     }
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets. A second signal, a second later or more, raises;
-    ignored ones stay ignored."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def handle(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    signals, handler = (signal.SIGINT, signal.SIGTERM), counted_once(handle)
-    before = {
-        number: signal.signal(number, handler)
-        for number in signals
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield stop
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
 
 
 def fingerprint(graphs: GraphSet) -> str:
